@@ -1,0 +1,53 @@
+# The commands of this project; `make help` lists them. Each one sets up what it needs.
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+
+NAME ?= maintenance
+SCALE ?= small
+BENCHMARKS := maintenance
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench ci clean
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## Create .venv with the locked dependencies and this package
+
+demo: $(INSTALLED) ## Watch a small shop being kept up to date
+	@$(PYTHON) -m examples.shop
+
+test: $(INSTALLED) ## Run all tests
+	$(PYTHON) -m pytest -q --durations=10
+
+lint: $(INSTALLED) ## Check style, types and the layers
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy --strict src
+	$(VENV)/bin/lint-imports
+
+format: $(INSTALLED) ## Format the code and sort its imports
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+bench: $(INSTALLED) ## Run one benchmark: make bench NAME=maintenance SCALE=tiny|small|full
+	$(PYTHON) -m benchmarks.$(NAME) --scale $(SCALE)
+
+ci: lint test $(INSTALLED) ## All that must pass: lint, test, tiny benchmarks, demo
+	@set -e; for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench NAME=$$name SCALE=tiny; done
+	@$(MAKE) --no-print-directory demo
+
+clean: ## Remove caches and outputs; .venv stays
+	rm -rf build dist benchmarks/out demo-warehouse spark-warehouse metastore_db derby.log
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "headgate needs Python 3.11 or later; python3 is $$(python3 --version)" >&2; exit 1; }
+	test -x $(PYTHON) || python3 -m venv $(VENV)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@

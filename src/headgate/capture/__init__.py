@@ -1,0 +1,1 @@
+"""Sources in: captured transactions and the durable log that holds them."""

@@ -1,0 +1,63 @@
+"""Writing that survives a crash: whole writes, synced files and folders, and a clear error when the disk is full."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headgate.errors import Location, StorageFull
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def full_disk_is_named(where: Path) -> Iterator[None]:
+    """Turns the system's "no space", "quota exceeded" and "file too large" into `StorageFull`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise StorageFull(
+            f"there is no room to write: {os.strerror(error.errno)}",
+            where=Location(str(where)),
+            hint="free some space or raise the limit, then try again",
+        ) from error
+
+
+def write_all(descriptor: int, parts: list[bytes | memoryview]) -> None:
+    """Writes every byte of every part; a failure may leave some of them written."""
+    for part in parts:
+        rest = memoryview(part).cast("B")
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+
+def sync_file(path: Path) -> None:
+    """Returns once the file's content is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Returns once the folder's entries (files created, renamed or removed in it) are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Puts a small file in place whole or not at all."""
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(content)
+    sync_file(fresh)
+    fresh.replace(path)
+    sync_folder(path.parent)

@@ -1,0 +1,134 @@
+"""Frames: how one transaction lies in a segment of the stream log.
+
+    "HGF1" | header length u32 | body length u64 | crc32 of these lengths and the header u32 | header JSON | body
+
+The body is one Arrow IPC stream per table with small content; the header gives each stream's offset, length and crc32,
+and the Parquet files that hold the tables with large content. A frame is valid when all its checksums fit. `durable`
+is the position up to which the log was known to be on the disk when the frame was written: a damaged frame at or
+below a later frame's `durable` cannot be an interrupted write.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+MAGIC = b"HGF1"
+_PREFIX = struct.Struct("<4sIQI")
+PREFIX_BYTES = _PREFIX.size
+MAX_HEADER_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """A table's rows inside the frame; `offset` counts from the body's start."""
+
+    rows: int
+    offset: int
+    length: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class SideFile:
+    """A table's rows in a Parquet file of the log's folder."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a frame says about its transaction."""
+
+    position: int
+    commit_at: int
+    """Microseconds since 1970."""
+    initial: bool
+    durable: int
+    inline: Mapping[str, Inline]
+    files: Mapping[str, tuple[SideFile, ...]]
+
+    @property
+    def body_bytes(self) -> int:
+        return sum(part.length for part in self.inline.values())
+
+
+class BadFrame(ValueError):
+    """These bytes are not a whole frame; the text says why."""
+
+
+def encode_rows(rows: pa.Table) -> bytes:
+    """A table as one Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return bytes(memoryview(sink.getvalue()))
+
+
+def decode_rows(content: bytes) -> pa.Table:
+    """The inverse of `encode_rows`; the rows share the memory of `content`."""
+    return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+
+
+def encode_header(header: Header) -> bytes:
+    """The frame's bytes before its body."""
+    payload = {
+        "position": header.position,
+        "commit_at": header.commit_at,
+        "initial": header.initial,
+        "durable": header.durable,
+        "inline": {name: [p.rows, p.offset, p.length, p.crc] for name, p in header.inline.items()},
+        "files": {name: [[f.name, f.rows, f.bytes] for f in files] for name, files in header.files.items()},
+    }
+    text = json.dumps(payload, separators=(",", ":")).encode()
+    lengths = struct.pack("<IQ", len(text), header.body_bytes)
+    return _PREFIX.pack(MAGIC, len(text), header.body_bytes, zlib.crc32(text, zlib.crc32(lengths))) + text
+
+
+def header_bytes(prefix: bytes) -> int:
+    """How many bytes of header follow the prefix. Raises `BadFrame` where no frame begins."""
+    if len(prefix) < PREFIX_BYTES:
+        raise BadFrame("the frame ends within its first bytes")
+    magic, length, _, _ = _PREFIX.unpack(prefix)
+    if magic != MAGIC:
+        raise BadFrame("no frame begins here")
+    if length > MAX_HEADER_BYTES:
+        raise BadFrame("the frame's length makes no sense")
+    return int(length)
+
+
+def decode_header(prefix: bytes, text: bytes) -> Header:
+    """The header that `encode_header` wrote, its checksum tested."""
+    length = header_bytes(prefix)
+    _, _, body_length, crc = _PREFIX.unpack(prefix)
+    if len(text) < length:
+        raise BadFrame("the frame ends within its header")
+    if zlib.crc32(text, zlib.crc32(struct.pack("<IQ", length, body_length))) != crc:
+        raise BadFrame("the frame's header does not fit its checksum")
+    payload = json.loads(text)
+    header = Header(
+        position=payload["position"],
+        commit_at=payload["commit_at"],
+        initial=payload["initial"],
+        durable=payload["durable"],
+        inline={name: Inline(*values) for name, values in payload["inline"].items()},
+        files={name: tuple(SideFile(*values) for values in files) for name, files in payload["files"].items()},
+    )
+    if header.body_bytes != body_length:
+        raise BadFrame("the frame's lengths contradict each other")
+    return header
+
+
+def check_rows(part: Inline, content: bytes) -> None:
+    """Raises `BadFrame` unless `content` is what the header promises."""
+    if len(content) < part.length:
+        raise BadFrame("the frame ends within its rows")
+    if zlib.crc32(content) != part.crc:
+        raise BadFrame("the frame's rows do not fit their checksum")

@@ -1,0 +1,56 @@
+"""Puts the rows of many transactions together, with the columns that all rows of a transaction share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.capture.events import COMMIT_TIME, TRANSACTION_FIELDS, from_micros, to_micros
+from headgate.capture.frames import Header
+from headgate.capture.segments import Entry
+from headgate.delta.changes import BEGINNING
+from headgate.errors import ConfigError
+
+_BEGINNING = to_micros(BEGINNING)
+
+
+def stamp_micros(commit_at: int, initial: bool) -> int:
+    """The commit time on a transaction's rows: an initial load's are valid from the beginning of time."""
+    return _BEGINNING if initial else commit_at
+
+
+def stamp_of(header: Header) -> datetime:
+    """The commit time on the rows of a frame."""
+    return from_micros(stamp_micros(header.commit_at, header.initial))
+
+
+def concatenate_events(table: str, parts: Sequence[tuple[Entry, pa.Table]]) -> pa.Table | None:
+    """One table of events in the order of the parts; None when there are no rows. No work per row."""
+    if not parts:
+        return None
+    counts = [rows.num_rows for _, rows in parts]
+    positions = np.repeat(np.array([entry.header.position for entry, _ in parts], dtype=np.int64), counts)
+    stamps = [stamp_micros(entry.header.commit_at, entry.header.initial) for entry, _ in parts]
+    times = np.repeat(np.array(stamps, dtype=np.int64), counts)
+    rows = _concatenate(table, [rows for _, rows in parts]).combine_chunks()
+    shared = (pa.array(positions), pa.array(times).view(COMMIT_TIME))
+    for field, values in zip(TRANSACTION_FIELDS, shared, strict=True):
+        rows = rows.append_column(field, values)
+    return rows
+
+
+def _concatenate(table: str, parts: list[pa.Table]) -> pa.Table:
+    """Rows of transactions from before and after a column was added have NULL where there was none."""
+    first = parts[0].schema
+    if all(part.schema.equals(first) for part in parts):
+        return pa.concat_tables(parts)
+    try:
+        return pa.concat_tables(parts, promote_options="default")
+    except pa.ArrowException as error:
+        raise ConfigError(
+            f"the columns of {table} changed their types while transactions were waiting: {error}",
+            hint="process the waiting transactions with the old types first",
+        ) from None

@@ -1,0 +1,73 @@
+"""The contract of a source: what capture delivers and what the rest of headgate may ask of it.
+
+A source appends whole transactions to its stream log, in commit order, from threads of its own. Positions grow with
+commit order; a position that `sample` returned is captured once the log (or the source's own progress) has passed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from pyspark.sql.types import StructType
+
+from headgate.capture.streamlog import StreamLog
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table of a source. Its key columns are never NULL and tell its rows apart."""
+
+    name: str
+    schema: StructType
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Where a source stood: everything that it acknowledged before `at` lies at or below `position`."""
+
+    at: datetime
+    """On headgate's clock, read before the position was asked for."""
+    position: int
+    clock_offset: timedelta
+    """The source's clock minus headgate's."""
+    clock_error: timedelta
+    """How far the offset may be off, either way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a source's capture can promise; receipts name what it cannot."""
+
+    deletes: bool
+    transaction_boundaries: bool
+    intermediate_versions: bool
+    """Every version of a row is seen, also when a later one follows quickly."""
+    commit_times: bool
+
+
+class Source(Protocol):
+    """One source; its methods may be called from any thread."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tables(self) -> Mapping[str, SourceTable]: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def log(self) -> StreamLog: ...
+
+    def sample(self) -> Sample:
+        """Reads headgate's clock, then the source's position; may wait for the source to answer."""
+        ...
+
+    def close(self) -> None:
+        """Stops capture and closes the log; what was captured is durable afterwards."""
+        ...

@@ -1,0 +1,367 @@
+"""The stream log: a source's captured transactions, durable, whole and in position order.
+
+    folder/00000000000000000001.segment   frames, one per transaction; only the last segment is written
+    folder/files/*.parquet                rows of large transactions, which frames refer to
+    folder/spool/                         scratch of open transactions, emptied on opening
+    folder/trimmed                        the position up to which everything has been consumed and let go
+
+A transaction is appended whole or not at all: its files are on the disk before its frame is written, and a failed
+write is cut off again. `append` returns once it is durable; `begin` … `commit` makes it readable at once and `sync`
+makes it durable, one fsync serving everyone who waits. Only one process may open a log at a time.
+
+A crash can leave a torn frame at the end, which opening cuts off. Damage to the very last frame looks the same, so
+whoever keeps a cursor compares it with `end`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from bisect import bisect_right
+from collections.abc import Mapping
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+
+from headgate.capture import frames
+from headgate.capture.durable import full_disk_is_named, replace_file, sync_folder, write_all
+from headgate.capture.events import Committed, EventFile, Events, from_micros, to_micros
+from headgate.capture.reading import concatenate_events, stamp_of
+from headgate.capture.segments import (
+    SEGMENT_MAGIC,
+    Entry,
+    corrupt,
+    list_segments,
+    recover_segment,
+    scan_segment,
+    segment_path,
+)
+from headgate.capture.writing import TransactionWriter
+from headgate.errors import CorruptWarehouse, EnvironmentProblem, Location, TransactionError
+
+DEFAULT_SEGMENT_BYTES = 64 << 20
+DEFAULT_TRANSACTION_BYTES = 16 << 20
+
+
+class StreamLog:
+    """One source's log; safe to use from several threads."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        transaction_bytes: int = DEFAULT_TRANSACTION_BYTES,
+    ) -> None:
+        self.folder = folder
+        self.transaction_bytes = transaction_bytes
+        self._segment_bytes = segment_bytes
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._broken: str | None = None
+        self._descriptor: int | None = None
+        self._active: Path | None = None
+        self._size = 0
+        try:
+            for part in (folder, self.files_folder, self.spool_folder):
+                part.mkdir(parents=True, exist_ok=True)
+        except PermissionError as error:
+            raise EnvironmentProblem(
+                "the folder of the stream log cannot be written", where=Location(str(folder)), hint=str(error)
+            ) from None
+        self._trimmed, self._end_commit_at = self._read_trimmed()
+        self._entries = self._open_segments()
+        self._positions = [entry.header.position for entry in self._entries]
+        self._end = self._positions[-1] if self._positions else self._trimmed
+        if self._entries:
+            self._end_commit_at = self._entries[-1].header.commit_at
+        self._durable = self._end
+        self._clean_up()
+
+    @property
+    def files_folder(self) -> Path:
+        return self.folder / "files"
+
+    @property
+    def spool_folder(self) -> Path:
+        return self.folder / "spool"
+
+    @property
+    def end(self) -> int:
+        """The position of the last transaction, durable or not; 0 before the first."""
+        return self._end
+
+    @property
+    def durable(self) -> int:
+        """The position up to which every transaction is on the disk."""
+        return self._durable
+
+    @property
+    def trimmed(self) -> int:
+        """The position up to which transactions have been let go."""
+        return self._trimmed
+
+    @property
+    def end_commit_at(self) -> datetime | None:
+        """When the last transaction committed; None before the first."""
+        return None if self._end_commit_at is None else from_micros(self._end_commit_at)
+
+    def begin(self, position: int, commit_at: datetime, *, initial: bool = False) -> TransactionWriter:
+        """A writer for the transaction that comes next; nothing is in the log before its `commit`."""
+        return TransactionWriter(
+            position=position,
+            commit_at=to_micros(commit_at),
+            initial=initial,
+            folder=self.files_folder,
+            limit=self.transaction_bytes,
+            append=self._append,
+        )
+
+    def append(
+        self, position: int, commit_at: datetime, tables: Mapping[str, pa.Table], *, initial: bool = False
+    ) -> Committed:
+        """Appends a whole transaction; returns once it is durable."""
+        with self.begin(position, commit_at, initial=initial) as writer:
+            for table, rows in tables.items():
+                writer.write(table, rows)
+            committed = writer.commit()
+        self.sync(position)
+        return committed
+
+    def sync(self, upto: int | None = None) -> None:
+        """Returns once every transaction up to this position (default: the end) is on the disk."""
+        with self._sync_lock:
+            with self._lock:
+                self._require_usable()
+                target = self._end
+                if self._descriptor is None or self._durable >= (target if upto is None else upto):
+                    return
+                descriptor = os.dup(self._descriptor)
+            try:
+                with full_disk_is_named(self.folder):
+                    os.fsync(descriptor)
+            except Exception as error:
+                self._broken = f"writing to the disk failed: {error}"
+                raise
+            finally:
+                os.close(descriptor)
+            with self._lock:
+                self._durable = max(self._durable, target)
+
+    def read(self, table: str, after: int, upto: int) -> Events:
+        """The table's events of the transactions in (after, upto], in order."""
+        with self._lock:
+            chosen = [entry for entry in self._range(after, upto) if _touches(entry, table)]
+            descriptors = {
+                entry.segment: os.open(entry.segment, os.O_RDONLY) for entry in {e.segment: e for e in chosen}.values()
+            }
+        parts: list[tuple[Entry, pa.Table]] = []
+        files: list[EventFile] = []
+        size = 0
+        try:
+            for entry in chosen:
+                inline = entry.header.inline.get(table)
+                if inline is not None:
+                    content = os.pread(descriptors[entry.segment], inline.length, entry.body + inline.offset)
+                    try:
+                        frames.check_rows(inline, content)
+                    except frames.BadFrame as error:
+                        raise corrupt(entry.segment, entry.start, str(error)) from None
+                    parts.append((entry, frames.decode_rows(content)))
+                    size += inline.length
+                for side in entry.header.files.get(table, ()):
+                    path = str(self.files_folder / side.name)
+                    files.append(EventFile(path, entry.header.position, stamp_of(entry.header), side.rows))
+                    size += side.bytes
+        finally:
+            for descriptor in descriptors.values():
+                os.close(descriptor)
+        events = concatenate_events(table, parts)
+        rows = (0 if events is None else events.num_rows) + sum(file.rows for file in files)
+        return Events(events, tuple(files), rows, size)
+
+    def transactions(self, after: int, upto: int) -> tuple[Committed, ...]:
+        """The transactions in (after, upto], in order."""
+        with self._lock:
+            return tuple(_committed(entry) for entry in self._range(after, upto))
+
+    def bytes_after(self, position: int) -> int:
+        """The size of everything that is later than this position."""
+        with self._lock:
+            later = self._entries[bisect_right(self._positions, position) :]
+        return sum(entry.end - entry.start + _file_bytes(entry) for entry in later)
+
+    def trim(self, upto: int) -> None:
+        """Lets go of transactions up to this position: their files at once, segments when all of them may go."""
+        with self._lock:
+            self._require_usable()
+            count = bisect_right(self._positions, min(upto, self._durable))
+            if count == 0:
+                return
+            gone, last = self._entries[:count], self._entries[count - 1].header
+            content = json.dumps({"position": last.position, "commit_at": last.commit_at}).encode()
+            with full_disk_is_named(self.folder):
+                replace_file(self.folder / "trimmed", content)
+            self._trimmed = last.position
+            self._entries, self._positions = self._entries[count:], self._positions[count:]
+            for entry in gone:
+                for name in _file_names(entry):
+                    (self.files_folder / name).unlink(missing_ok=True)
+            kept = {entry.segment for entry in self._entries} | {self._active}
+            for segment in dict.fromkeys(entry.segment for entry in gone):
+                if segment not in kept:
+                    segment.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Makes everything durable and closes the files."""
+        if self._descriptor is None:
+            return
+        try:
+            if self._broken is None:
+                self.sync()
+        finally:
+            with self._lock:
+                os.close(self._descriptor)
+                self._descriptor = None
+                self._broken = "the log is closed"
+
+    def _append(self, transaction: TransactionWriter) -> Committed:
+        """Writes a prepared transaction's frame; called by its writer."""
+        with self._lock:
+            self._require_usable()
+            self._require_order(transaction.position, transaction.commit_at)
+            header = transaction.header(self._durable)
+            descriptor, segment = self._writable_segment(transaction.position)
+            start, head = self._size, frames.encode_header(header)
+            try:
+                with full_disk_is_named(segment):
+                    write_all(descriptor, [head, *transaction.bodies()])
+            except BaseException:
+                os.ftruncate(descriptor, start)
+                raise
+            self._size = start + len(head) + header.body_bytes
+            entry = Entry(header, segment, start, start + len(head), self._size)
+            self._entries.append(entry)
+            self._positions.append(header.position)
+            self._end, self._end_commit_at = header.position, header.commit_at
+            return _committed(entry)
+
+    def _require_usable(self) -> None:
+        if self._broken is not None:
+            raise CorruptWarehouse(
+                f"the stream log takes nothing more: {self._broken}",
+                where=Location(str(self.folder)),
+                hint="open the warehouse again; what was acknowledged is kept",
+            )
+
+    def _require_order(self, position: int, commit_at: int) -> None:
+        if position <= self._end:
+            raise TransactionError(f"position {position} does not follow {self._end}", where=Location(str(self.folder)))
+        if self._end_commit_at is not None and commit_at < self._end_commit_at:
+            raise TransactionError(
+                f"the commit time {from_micros(commit_at)} is before its predecessor's {self.end_commit_at}",
+                where=Location(str(self.folder)),
+            )
+
+    def _range(self, after: int, upto: int) -> list[Entry]:
+        if after < self._trimmed:
+            raise CorruptWarehouse(
+                f"the stream log begins after position {self._trimmed}, asked was for everything after {after}",
+                where=Location(str(self.folder)),
+            )
+        return self._entries[bisect_right(self._positions, after) : bisect_right(self._positions, upto)]
+
+    def _writable_segment(self, position: int) -> tuple[int, Path]:
+        """The segment for the next frame; begins a new one when the last is full."""
+        if self._descriptor is not None and self._active is not None and self._size < self._segment_bytes:
+            return self._descriptor, self._active
+        path = segment_path(self.folder, position)
+        with full_disk_is_named(path):
+            if self._descriptor is not None:
+                os.fsync(self._descriptor)
+                self._durable = self._end
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+            try:
+                write_all(descriptor, [SEGMENT_MAGIC])
+                sync_folder(self.folder)
+            except BaseException:
+                os.close(descriptor)
+                path.unlink()
+                raise
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor, self._active, self._size = descriptor, path, len(SEGMENT_MAGIC)
+        return descriptor, path
+
+    def _read_trimmed(self) -> tuple[int, int | None]:
+        file = self.folder / "trimmed"
+        if not file.exists():
+            return 0, None
+        try:
+            content = json.loads(file.read_bytes())
+            return int(content["position"]), int(content["commit_at"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptWarehouse(f"this file is damaged: {error}", where=Location(str(file))) from None
+
+    def _open_segments(self) -> list[Entry]:
+        segments = list_segments(self.folder)
+        entries: list[Entry] = []
+        while segments:
+            tail, cut = recover_segment(segments[-1])
+            if cut:
+                self._active, self._size = segments[-1], cut
+                self._descriptor = os.open(self._active, os.O_WRONLY | os.O_APPEND)
+                os.ftruncate(self._descriptor, cut)
+                os.fsync(self._descriptor)
+                entries = [entry for segment in segments[:-1] for entry in scan_segment(segment)] + tail
+                break
+            segments.pop().unlink()
+        for before, entry in pairwise(entries):
+            if entry.header.position <= before.header.position:
+                raise corrupt(entry.segment, entry.start, "its position does not follow the one before")
+        return [entry for entry in entries if entry.header.position > self._trimmed]
+
+    def _clean_up(self) -> None:
+        """Removes what no frame refers to; a file that one does refer to must be whole."""
+        shutil.rmtree(self.spool_folder)
+        self.spool_folder.mkdir()
+        found = {path.name: path for path in self.files_folder.iterdir()}
+        for entry in self._entries:
+            for files in entry.header.files.values():
+                for side in files:
+                    path = found.pop(side.name, None)
+                    if path is None or path.stat().st_size != side.bytes:
+                        raise CorruptWarehouse(
+                            f"the rows of transaction {entry.header.position} are missing or cut short",
+                            where=Location(str(self.files_folder / side.name)),
+                            hint="restore this file from a copy",
+                        )
+        for path in found.values():
+            path.unlink()
+        live = {entry.segment for entry in self._entries} | {self._active}
+        for segment in list_segments(self.folder):
+            if segment not in live:
+                segment.unlink()
+
+
+def _touches(entry: Entry, table: str) -> bool:
+    return table in entry.header.inline or table in entry.header.files
+
+
+def _file_names(entry: Entry) -> list[str]:
+    return [side.name for files in entry.header.files.values() for side in files]
+
+
+def _file_bytes(entry: Entry) -> int:
+    return sum(side.bytes for files in entry.header.files.values() for side in files)
+
+
+def _committed(entry: Entry) -> Committed:
+    header = entry.header
+    rows = {name: part.rows for name, part in header.inline.items()}
+    rows |= {name: sum(side.rows for side in files) for name, files in header.files.items()}
+    return Committed(header.position, from_micros(header.commit_at), header.initial, rows)

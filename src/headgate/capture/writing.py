@@ -1,0 +1,155 @@
+"""Writes one transaction into a stream log: small ones into the frame, large ones into Parquet files.
+
+Rows are held as Arrow until they pass the limit; then the table that holds most is written out as a row group of its
+Parquet file, and goes on there. The files are complete and synced before the frame that refers to them is written.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.capture.durable import full_disk_is_named, sync_file, sync_folder
+from headgate.capture.events import TRANSACTION_FIELDS, Committed, event_schema
+from headgate.capture.frames import Header, Inline, SideFile, encode_rows
+from headgate.capture.reading import stamp_micros
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Rows of one table that are still in memory."""
+
+    parts: list[pa.Table] = field(default_factory=list)
+    bytes: int = 0
+
+
+class TransactionWriter:
+    """Collects a transaction's rows; `commit` puts them into the log, leaving the `with` block first drops them."""
+
+    def __init__(
+        self,
+        *,
+        position: int,
+        commit_at: int,
+        initial: bool,
+        folder: Path,
+        limit: int,
+        append: Callable[[TransactionWriter], Committed],
+    ) -> None:
+        self.position = position
+        self.commit_at = commit_at
+        self._initial = initial
+        self._folder = folder
+        self._limit = limit
+        self._append = append
+        self._token = secrets.token_hex(4)
+        self._pending: dict[str, _Pending] = {}
+        self._files: dict[str, _ParquetFile] = {}
+        self._streams: dict[str, bytes] = {}
+        self._inline: dict[str, Inline] = {}
+        self._committed = False
+
+    def __enter__(self) -> TransactionWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._committed:
+            self.abort()
+
+    def write(self, table: str, rows: pa.Table | pa.RecordBatch) -> None:
+        """Adds rows of a table: its own columns and `ROW_FIELDS`. Every call for a table has the same columns."""
+        if isinstance(rows, pa.RecordBatch):
+            rows = pa.Table.from_batches([rows])
+        if rows.num_rows == 0:
+            return
+        pending = self._pending.setdefault(table, _Pending())
+        pending.parts.append(rows)
+        pending.bytes += rows.nbytes
+        while sum(each.bytes for each in self._pending.values()) > self._limit:
+            self._spill(max(self._pending, key=lambda name: self._pending[name].bytes))
+
+    def commit(self) -> Committed:
+        """Puts the transaction into the log, readable at once, durable after the log's next `sync`."""
+        for table in [table for table in self._pending if table in self._files]:
+            self._spill(table)
+        for file in self._files.values():
+            file.finish()
+        if self._files:
+            with full_disk_is_named(self._folder):
+                sync_folder(self._folder)
+        offset = 0
+        for table, pending in self._pending.items():
+            rows = pa.concat_tables(pending.parts).combine_chunks()
+            content = encode_rows(rows)
+            self._streams[table] = content
+            self._inline[table] = Inline(rows.num_rows, offset, len(content), zlib.crc32(content))
+            offset += len(content)
+        committed = self._append(self)
+        self._committed = True
+        return committed
+
+    def abort(self) -> None:
+        """Drops everything, the files included."""
+        self._pending.clear()
+        for file in self._files.values():
+            file.remove()
+        self._files.clear()
+
+    def header(self, durable: int) -> Header:
+        """The frame's header; complete once `commit` has prepared the rows."""
+        files = {table: (file.reference(),) for table, file in self._files.items()}
+        return Header(self.position, self.commit_at, self._initial, durable, self._inline, files)
+
+    def bodies(self) -> list[bytes | memoryview]:
+        """The frame's body, in the order of the header."""
+        return list(self._streams.values())
+
+    def _spill(self, table: str) -> None:
+        pending = self._pending.pop(table)
+        rows = pa.concat_tables(pending.parts)
+        file = self._files.get(table)
+        if file is None:
+            path = self._folder / f"{self.position:020d}-{self._token}-{len(self._files)}.parquet"
+            file = self._files[table] = _ParquetFile(path, event_schema(rows.schema))
+        shared = (self.position, stamp_micros(self.commit_at, self._initial))
+        for column, value in zip(TRANSACTION_FIELDS, shared, strict=True):
+            rows = rows.append_column(column, pa.repeat(pa.scalar(value, column.type), rows.num_rows))
+        file.write(rows)
+
+
+class _ParquetFile:
+    """One Parquet file in the making; each write is a row group, so that Spark tasks can share it."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._path = path
+        self._rows = 0
+        with full_disk_is_named(path):
+            self._writer = pq.ParquetWriter(path, schema, compression="snappy", coerce_timestamps="us")
+
+    def write(self, rows: pa.Table) -> None:
+        with full_disk_is_named(self._path):
+            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self._rows += rows.num_rows
+
+    def finish(self) -> None:
+        with full_disk_is_named(self._path):
+            self._writer.close()
+            sync_file(self._path)
+
+    def remove(self) -> None:
+        with suppress(OSError):
+            self._writer.close()
+        self._path.unlink(missing_ok=True)
+
+    def reference(self) -> SideFile:
+        return SideFile(self._path.name, self._rows, self._path.stat().st_size)

@@ -1,0 +1,28 @@
+"""The project file: what it may say, and where it is wrong."""
+
+from headgate.config.durations import format_duration, parse_duration
+from headgate.config.project import load_project
+from headgate.config.settings import (
+    Freshness,
+    Library,
+    Limits,
+    MemorySourceSettings,
+    MemoryTable,
+    Project,
+    Retention,
+    WhenStale,
+)
+
+__all__ = [
+    "Freshness",
+    "Library",
+    "Limits",
+    "MemorySourceSettings",
+    "MemoryTable",
+    "Project",
+    "Retention",
+    "WhenStale",
+    "format_duration",
+    "load_project",
+    "parse_duration",
+]

@@ -1,0 +1,103 @@
+"""Loads a project: a YAML file or a dict becomes a `Project`, or a `ConfigError` that names the line and a remedy."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from headgate.config.document import KeyPath, Locate, locate_key, read_document, substitute
+from headgate.config.settings import Project
+from headgate.errors import ConfigError
+
+
+def load_project(source: str | Path | Mapping[str, object]) -> Project:
+    """The project of a file (or of the `headgate.yml` in a folder) or of a dict with the same keys.
+
+    Relative paths in a file start at its folder, those of a dict at the working folder.
+    """
+    if isinstance(source, Mapping):
+        return _validate(source, locate_key, Path.cwd())
+    file = Path(source)
+    if (file / "headgate.yml").is_file():
+        file = file / "headgate.yml"
+    data, locate = read_document(file)
+    return _validate(data, locate, file.absolute().parent)
+
+
+def _validate(data: Mapping[str, object], locate: Locate, folder: Path) -> Project:
+    values = substitute(data, locate)
+    try:
+        return Project.model_validate(values, context={"folder": folder})
+    except ValidationError as error:
+        problems = [(_path(detail), detail) for detail in error.errors()]
+        # The first in the file; several problems of one line keep their order.
+        path, detail = min(problems, key=lambda problem: locate(problem[0]).line or 0)
+        what, hint = _explain(path, detail)
+        raise ConfigError(what, where=locate(path), hint=hint) from None
+
+
+def _path(detail: ErrorDetails) -> KeyPath:
+    """The error's path; pydantic marks a bad mapping key by an extra part, which is not one of ours."""
+    return tuple(part for part in detail["loc"] if part != "[key]")
+
+
+def _explain(path: KeyPath, detail: ErrorDetails) -> tuple[str, str | None]:
+    """What is wrong and what to do about it."""
+    dotted = ".".join(str(part) for part in path)
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "headgate":
+            return (f"{dotted}: {context['what']}" if dotted else str(context["what"])), str(context["hint"])
+        case "extra_forbidden":
+            return f"unknown key {dotted}", _did_you_mean(str(path[-1]), _keys_at(path[:-1]))
+        case "missing":
+            return f"the key {dotted} is missing", f"add {path[-1]}: to {_owner(path)}"
+        case "literal_error":
+            return f"{dotted} cannot be {detail['input']!r}", f"it is one of {context['expected']}"
+        case "model_type" | "dict_type":
+            return f"{dotted} must be a mapping, not {detail['input']!r}", _known_keys(_keys_at(path))
+        case "tuple_type":
+            return f"{dotted} must be a list, not {detail['input']!r}", "write [a, b], or one `- item` per line"
+        case "greater_than_equal":
+            return f"{dotted} is too small: {detail['input']!r}", f"the least is {context['ge']}"
+        case "string_type":
+            return f"{dotted} must be a text, not {detail['input']!r}", "put it in quotes"
+        case "int_parsing" | "int_from_float" | "int_type":
+            return f"{dotted} must be a whole number, not {detail['input']!r}", "give a whole number"
+        case _:
+            return f"{dotted}: {detail['msg']}", None
+
+
+def _owner(path: KeyPath) -> str:
+    return ".".join(str(part) for part in path[:-1]) or "the project"
+
+
+def _did_you_mean(name: str, known: tuple[str, ...]) -> str | None:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else _known_keys(known)
+
+
+def _known_keys(known: tuple[str, ...]) -> str | None:
+    return f"the known keys are {', '.join(known)}" if known else None
+
+
+def _keys_at(path: KeyPath) -> tuple[str, ...]:
+    """The keys that the settings know at a path; none where the keys are the user's own names."""
+    found: object = Project
+    for part in path:
+        if isinstance(found, type) and issubclass(found, BaseModel):
+            field = found.model_fields.get(str(part))
+            found = field.annotation if field is not None else None
+        else:
+            # A dict or tuple: its last parameter that is a model describes the items.
+            found = next((option for option in reversed(typing.get_args(found)) if option is not ...), None)
+        if type(None) in typing.get_args(found):
+            found = next((option for option in typing.get_args(found) if option is not type(None)), None)
+    if isinstance(found, type) and issubclass(found, BaseModel):
+        return tuple(found.model_fields)
+    return ()

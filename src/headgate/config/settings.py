@@ -1,0 +1,284 @@
+"""What a project file may say, as frozen models; unknown keys are refused.
+
+Relative paths are completed with the folder of the project file, which validation passes as its context. A source
+type is one model here; `sources` becomes a union told apart by `type` when there are several.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from headgate.config.durations import DURATION_HINT, SIZE_HINT, parse_duration, parse_size
+
+WhenStale = Literal["fail", "serve", "wait"]
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_PROJECT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
+_URI = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII)
+
+
+def refuse(what: str, hint: str) -> PydanticCustomError:
+    """A validation error with a hint; braces of the texts are kept as they are."""
+    return PydanticCustomError("headgate", "{what}", {"what": what, "hint": hint})
+
+
+def _checked(parse: Callable[[object], object], hint: str) -> BeforeValidator:
+    def validate(value: object) -> object:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise refuse(str(error), hint) from None
+
+    return BeforeValidator(validate)
+
+
+def _identifier(value: str) -> str:
+    if value.startswith("__"):
+        raise refuse(f"the name {value!r} begins with two underscores", "such names belong to headgate; choose another")
+    if not _IDENTIFIER.fullmatch(value):
+        hint = "use letters, digits and underscores, not beginning with a digit"
+        if "(" in value or ")" in value:
+            hint = 'quote a type that contains a comma: "decimal(10,2)"'
+        raise refuse(f"{value!r} is not a name", hint)
+    return value
+
+
+def _project_name(value: str) -> str:
+    if not _PROJECT_NAME.fullmatch(value):
+        raise refuse(f"{value!r} is not a project name", "use letters, digits, underscores and hyphens")
+    return value
+
+
+def _spark_type(value: str) -> str:
+    if not value.strip():
+        raise refuse("the column has no type", "give a Spark SQL type, such as bigint, string or decimal(10,2)")
+    if value.count("(") != value.count(")"):
+        raise refuse(f"{value!r} is not a type", 'quote a type that contains a comma: "decimal(10,2)"')
+    return value.strip()
+
+
+def _not_a_truth_value(value: object) -> object:
+    if isinstance(value, bool):
+        raise refuse(f"{str(value).lower()} is not a number", "give a whole number")
+    return value
+
+
+def _spark_setting(value: object) -> str:
+    """Spark takes texts; YAML numbers and truth values are written as Spark writes them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise refuse(f"a Spark setting is a text or a number, not {value!r}", "write it as Spark's configuration does")
+
+
+def _differ_without_case(names: dict[str, object]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise refuse(f"the names {other} and {name} differ only in case", "Spark takes them as one; rename one")
+
+
+Name = Annotated[str, AfterValidator(_identifier)]
+Duration = Annotated[timedelta, _checked(parse_duration, DURATION_HINT)]
+Size = Annotated[int, _checked(parse_size, SIZE_HINT), Field(ge=1)]
+Count = Annotated[int, BeforeValidator(_not_a_truth_value), Field(ge=1)]
+SparkType = Annotated[str, AfterValidator(_spark_type)]
+
+
+class Settings(BaseModel):
+    """Base of all models: frozen, strict about keys, defaults checked as well."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Freshness(Settings):
+    """What a query gets that does not say otherwise."""
+
+    max_staleness: Duration = timedelta(0)
+    deadline: Duration | None = None
+    when_stale: WhenStale = "fail"
+
+
+class Retention(Settings):
+    """How many complete jobs stay readable."""
+
+    jobs: Count = 20
+
+
+class Limits(Settings):
+    """How much headgate holds before it does something about it."""
+
+    overlay_bytes: Size = 256 << 20
+    """Changes in memory per warehouse before tables are materialized."""
+    stream_bytes: Size = 4 << 30
+    """Captured but not yet processed changes per source before a system job runs."""
+    transaction_bytes: Size = 16 << 20
+    """Rows of one source transaction held in memory; more go to files of their own."""
+    segment_bytes: Size = 64 << 20
+    """Size at which a stream log begins a new segment."""
+    rows_per_file: Count = 8_000
+    """Rows per data file of a table that is looked up by key."""
+    small_table_rows: Count = 1_000
+    """Tables up to this size are read whole rather than looked up, and need no arrangement."""
+    batch_rows: Count = 250_000
+    """Source changes up to this many are processed in the driver's memory; a larger job runs from files."""
+
+
+class MemoryTable(Settings):
+    """A table of an in-process source: its columns with their Spark SQL types, and its key."""
+
+    columns: dict[Name, SparkType]
+    key: tuple[Name, ...]
+
+    @field_validator("columns")
+    @classmethod
+    def _has_columns(cls, columns: dict[str, str]) -> dict[str, str]:
+        if not columns:
+            raise refuse("the table has no columns", "give each column and its Spark SQL type: {id: bigint}")
+        _differ_without_case(dict(columns))
+        return columns
+
+    @field_validator("key")
+    @classmethod
+    def _key_is_of_columns(cls, key: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if not key:
+            raise refuse("the table has no key", "name the columns that tell its rows apart: key: [id]")
+        for position, column in enumerate(key):
+            if column in key[:position]:
+                raise refuse(f"the key names the column {column} twice", "name each column once")
+            columns = info.data.get("columns")
+            if columns is not None and column not in columns:
+                raise refuse(f"the key column {column} is not a column", f"the columns are {', '.join(columns)}")
+        return key
+
+
+class MemorySourceSettings(Settings):
+    """A source in this process: the program that opened the warehouse writes to it."""
+
+    type: Literal["memory"]
+    tables: dict[Name, MemoryTable]
+
+    @field_validator("tables")
+    @classmethod
+    def _has_tables(cls, tables: dict[str, MemoryTable]) -> dict[str, MemoryTable]:
+        if not tables:
+            raise refuse("the source has no tables", "declare at least one table with columns and key")
+        _differ_without_case(dict(tables))
+        return tables
+
+
+SourceSettings = MemorySourceSettings
+
+
+class GlobPattern(Settings):
+    """Files by pattern; `**` crosses folders, and a pattern that ends with it takes every file below."""
+
+    include: str
+
+    @field_validator("include")
+    @classmethod
+    def _matches_something(cls, include: str, info: ValidationInfo) -> str:
+        pattern = _in_folder(include, info)
+        if not matching_files(pattern):
+            raise refuse(f"the pattern {include} matches no .sql file", f"it is looked up as {pattern}")
+        return pattern
+
+
+class FilePath(Settings):
+    """One file."""
+
+    path: str
+
+    @field_validator("path")
+    @classmethod
+    def _exists(cls, path: str, info: ValidationInfo) -> str:
+        file = _in_folder(path, info)
+        if not Path(file).is_file():
+            raise refuse(f"there is no file {path}", f"it is looked up as {file}")
+        return file
+
+
+class Library(Settings):
+    """Where flows are: `{glob: {include: pattern}}` or `{file: {path: …}}`; paths are absolute once loaded."""
+
+    glob: GlobPattern | None = None
+    file: FilePath | None = None
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Library:
+        if (self.glob is None) == (self.file is None):
+            raise refuse(
+                "a library is either a glob or a file", "write {glob: {include: flows/**}} or {file: {path: …}}"
+            )
+        return self
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        if self.file is not None:
+            return (Path(self.file.path),)
+        return matching_files(self.glob.include) if self.glob is not None else ()
+
+
+class Project(Settings):
+    """A whole project; `storage` is an absolute path or a URI."""
+
+    name: Annotated[str, AfterValidator(_project_name)]
+    storage: str
+    libraries: tuple[Library, ...] = ()
+    spark: dict[str, Annotated[str, BeforeValidator(_spark_setting)]] = Field(default_factory=dict)
+    freshness: Freshness = Freshness()
+    sources: dict[Name, SourceSettings] = Field(default_factory=dict)
+    retention: Retention = Retention()
+    limits: Limits = Limits()
+
+    @field_validator("storage")
+    @classmethod
+    def _complete_storage(cls, storage: str, info: ValidationInfo) -> str:
+        if not storage.strip():
+            raise refuse("storage is empty", "give the folder or URI that is to hold the warehouse")
+        return _in_folder(storage, info)
+
+    @field_validator("sources")
+    @classmethod
+    def _sources_differ(cls, sources: dict[str, SourceSettings]) -> dict[str, SourceSettings]:
+        _differ_without_case(dict(sources))
+        return sources
+
+    @property
+    def flow_files(self) -> tuple[Path, ...]:
+        """Every file that the libraries name, each once, in their order and then by name."""
+        return tuple(dict.fromkeys(file for library in self.libraries for file in library.files))
+
+
+def matching_files(pattern: str) -> tuple[Path, ...]:
+    """The `.sql` files that a pattern matches, by name; hidden ones are left out."""
+    if pattern.endswith("**"):
+        pattern += "/*"
+    found = (Path(path) for path in glob.glob(pattern, recursive=True))
+    return tuple(sorted(path for path in found if path.suffix == ".sql" and path.is_file()))
+
+
+def _in_folder(path: str, info: ValidationInfo) -> str:
+    if _URI.match(path):
+        return path
+    context = info.context or {}
+    return str(Path(context.get("folder", ".")).absolute() / Path(path).expanduser())

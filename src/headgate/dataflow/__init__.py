@@ -1,0 +1,1 @@
+"""Pure: the operator graph of a flow and the incremental rule of each operator."""

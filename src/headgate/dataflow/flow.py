@@ -1,0 +1,43 @@
+"""Flow definitions: what a project's SQL declares, as frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.dataflow.graph import Fragment, Node
+from headgate.errors import Location
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializedView:
+    """`CREATE MATERIALIZED VIEW name AS query`, lowered to a graph (or a fragment over graphs).
+
+    `outputs` are the result's column names in order; the graph's own columns are named the same.
+    """
+
+    name: str
+    text: str
+    where: Location
+    result: Node | Fragment
+    outputs: tuple[str, ...]
+    properties: dict[str, str] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoCdc:
+    """`CREATE STREAMING TABLE target` with `CREATE FLOW … AS AUTO CDC INTO target FROM source`."""
+
+    name: str
+    """The target table."""
+    flow: str
+    where: Location
+    source: str
+    """A source table, `source.table`."""
+    keys: tuple[str, ...]
+    scd_type: int
+    sequence_by: str | None = None
+    track: tuple[str, ...] | None = None
+    """Columns whose change makes a new version; None = all but the keys."""
+
+
+Flow = MaterializedView | AutoCdc

@@ -1,0 +1,1 @@
+"""One incremental rule per operator; `headgate.dataflow.rulebook` lists them."""

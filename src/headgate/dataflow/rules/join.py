@@ -1,0 +1,225 @@
+"""Joins. The inner join is bilinear, the others are built on it.
+
+    Δ(R ⋈ S) = ΔR ⋈ S + R ⋈ ΔS + ΔR ⋈ ΔS          weights multiply, the job is the later one
+    R ⋉ S    = R ⋈ E                               E = the keys that S has, each once
+    R ▷ S    = R − R ⋉ S
+    R ⟕ S    = R ⋈ S  +  (R ▷ S) extended by NULLs
+
+E is S itself when every left row has at most one match; else DISTINCT of S's keys, or, where the join has a residual
+condition, of the left rows that have a match: an aggregate with counts, the join's `companion`. When only R changed,
+each kind is linear in R: the join as written, of ΔR with S.
+"""
+
+from __future__ import annotations
+
+import re
+
+from headgate.dataflow.graph import Aggregate, Join, Node, Output, Project
+from headgate.dataflow.relation import Keys, Relation, column_list, quoted, select, union_all
+from headgate.dataflow.run import Run
+from headgate.delta.changes import JOB, WEIGHT
+
+_KIND_TEXT = {"inner": "JOIN", "left": "LEFT JOIN", "semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}
+_PREFIX = "__e_"
+
+
+def companion(node: Join) -> Aggregate | None:
+    """E of the module's equations, where it is a stored aggregate."""
+    if node.kind == "inner" or node.at_most_one:
+        return None
+    if node.residual is None:
+        columns = tuple(right for _, right in node.keys)
+        below: Node = node.right
+    else:
+        columns = _left_columns_of_condition(node)
+        below = Join(node.left, node.right, "inner", node.keys, node.residual)
+    names = tuple(_PREFIX + column for column in columns)
+    outputs = tuple(Output(name, quoted(column)) for name, column in zip(names, columns, strict=True))
+    if not outputs:
+        outputs, names = (Output(_PREFIX + "any", "1"),), (_PREFIX + "any",)
+    return Aggregate(Project(below, outputs), names)
+
+
+def _left_columns_of_condition(node: Join) -> tuple[str, ...]:
+    words = set(re.findall(r"\w+", node.residual or ""))
+    keys = {left for left, _ in node.keys}
+    return tuple(
+        column for column in node.left.columns if column in keys or column in words or not re.fullmatch(r"\w+", column)
+    )
+
+
+def condition(node: Join) -> str:
+    parts = [f"l.{quoted(left)} = r.{quoted(right)}" for left, right in node.keys]
+    if node.residual is not None:
+        parts.append(f"({node.residual})")
+    return " AND ".join(parts) or "true"
+
+
+def join_delta(node: Join, run: Run) -> Relation | None:
+    if node.kind == "inner":
+        return bilinear(run, node.left, node.right, node.keys, condition(node), node.columns)
+    left = run.delta(node.left)
+    if run.delta(node.right) is None:
+        return left and _as_written(node, run, left)
+    matched, inner = _matched(node, run)
+    if node.kind == "semi":
+        return matched
+    missed = union_all([left, matched and _negated(matched)], node.left.columns)
+    if node.kind == "anti":
+        return missed
+    return union_all([inner, missed and null_extended(node, run, missed)], node.columns)
+
+
+def _matched(node: Join, run: Run) -> tuple[Relation | None, Relation | None]:
+    """Changes of the left rows that have a match, and (for a left join) of the joined rows."""
+    known = companion(node)
+    columns = node.left.columns
+    if known is None:
+        whole = node.columns if node.kind == "left" else columns
+        inner = bilinear(run, node.left, node.right, node.keys, condition(node), whole)
+        if node.kind == "left":
+            inner = run.settle(inner)
+        matched = inner and select(f"SELECT {column_list((*columns, JOB, WEIGHT))} FROM {inner.source}", columns)
+        return matched, inner
+    if node.residual is None:
+        pairs = tuple((left, _PREFIX + right) for left, right in node.keys)
+        on = " AND ".join(f"l.{quoted(left)} = r.{quoted(right)}" for left, right in pairs) or "true"
+    else:
+        pairs = tuple((name.removeprefix(_PREFIX), name) for name in known.keys)
+        on = " AND ".join(f"l.{quoted(left)} <=> r.{quoted(right)}" for left, right in pairs)
+    matched = bilinear(run, node.left, known, pairs, on, columns)
+    inner = None
+    if node.kind == "left":
+        inner = bilinear(run, node.left, node.right, node.keys, condition(node), node.columns)
+    return matched, inner
+
+
+def bilinear(
+    run: Run, left: Node, right: Node, keys: tuple[tuple[str, str], ...], on: str, columns: tuple[str, ...]
+) -> Relation | None:
+    """The module's first equation; `columns` of the two sides are kept."""
+    left_keys = tuple(pair[0] for pair in keys)
+    right_keys = tuple(pair[1] for pair in keys)
+    delta_left, delta_right = run.delta(left), run.delta(right)
+    both = delta_left is not None and delta_right is not None
+    if both:
+        delta_left, delta_right = run.settled_delta(left), run.settled_delta(right)
+    names = column_list(columns)
+    parts: list[Relation | None] = []
+    if delta_left is not None:
+        state = _looked_up(run, right, right_keys, left, left_keys)
+        delta_left = run.delta(left) or delta_left
+        old = state and select(f"SELECT *, 0L AS {JOB}, 1L AS {WEIGHT} FROM {state.source}", right.columns)
+        other = union_all([old, delta_right], right.columns)
+        if other is not None:
+            job = f"GREATEST(l.{JOB}, r.{JOB})"
+            parts.append(
+                select(
+                    f"SELECT {names}, {job} AS {JOB}, l.{WEIGHT} * r.{WEIGHT} AS {WEIGHT}"
+                    f" FROM {delta_left.source} l JOIN {other.source} r ON {on}",
+                    columns,
+                )
+            )
+    if delta_right is not None:
+        state = _looked_up(run, left, left_keys, right, right_keys)
+        delta_right = run.delta(right) or delta_right
+        if state is not None:
+            parts.append(
+                select(
+                    f"SELECT {names}, r.{JOB} AS {JOB}, r.{WEIGHT} AS {WEIGHT}"
+                    f" FROM {state.source} l JOIN {delta_right.source} r ON {on}",
+                    columns,
+                )
+            )
+    return union_all(parts, columns)
+
+
+def _looked_up(
+    run: Run, node: Node, columns: tuple[str, ...], changed: Node, changed_columns: tuple[str, ...]
+) -> Relation | None:
+    """The node's rows that can meet a change of the other side."""
+    if not columns or run.is_cheap(node):
+        return run.rows(node, None)
+    return run.rows(node, run.delta_keys(changed, changed_columns, columns))
+
+
+def _as_written(node: Join, run: Run, left: Relation) -> Relation | None:
+    state = _looked_up(
+        run, node.right, tuple(right for _, right in node.keys), node.left, tuple(left for left, _ in node.keys)
+    )
+    left = run.delta(node.left) or left
+    if state is None:
+        if node.kind == "semi":
+            return None
+        return left if node.kind == "anti" else null_extended(node, run, left)
+    return select(
+        f"SELECT {column_list(node.columns)}, l.{JOB}, l.{WEIGHT} FROM {left.source} l"
+        f" {_KIND_TEXT[node.kind]} {state.source} r ON {condition(node)}",
+        node.columns,
+    )
+
+
+def _negated(relation: Relation) -> Relation:
+    return select(
+        f"SELECT {column_list(relation.columns)}, {JOB}, -{WEIGHT} AS {WEIGHT} FROM {relation.source}", relation.columns
+    )
+
+
+def null_extended(node: Node, run: Run, left: Relation, *, weighted: bool = True) -> Relation:
+    """The left rows with the right side's columns NULL, in their types."""
+    right = node.inputs[1]
+    nulls = [f"CAST(NULL AS {run.type_of(right, column)}) AS {quoted(column)}" for column in right.columns]
+    more = [JOB, WEIGHT] if weighted else []
+    return select(
+        f"SELECT {', '.join([column_list(left.columns), *nulls, *more])} FROM {left.source}",
+        left.columns + right.columns,
+    )
+
+
+def join_rows(node: Join, run: Run, keys: Keys | None) -> Relation | None:
+    to_right = dict(node.keys)
+    to_left = {right: left for left, right in node.keys}
+    left_keys = keys and keys.only(node.left.columns)
+    right_keys: Keys | None = None
+    if keys is not None and node.kind == "inner":
+        right_keys = keys.only(node.right.columns)
+    if left_keys is None and right_keys is not None:
+        left_keys = right_keys.renamed(to_left)
+        if left_keys is None:
+            return _join_rows_from_right(node, run, right_keys)
+    left = run.rows(node.left, left_keys)
+    if left is None:
+        return None
+    shared = left_keys and left_keys.renamed(to_right)
+    if shared is None and left_keys is not None and node.keys and not run.is_cheap(node.right):
+        left = run.settle(left, weighted=False)
+        if left is None:
+            return None
+        shared = run.keys_of(left, tuple(to_right), tuple(to_right.values()))
+    right = run.rows(node.right, shared)
+    return _rows_text(node, run, left, right)
+
+
+def _join_rows_from_right(node: Join, run: Run, right_keys: Keys) -> Relation | None:
+    right = run.rows(node.right, right_keys)
+    shared: Keys | None = None
+    if node.keys and not run.is_cheap(node.left):
+        right = run.settle(right, weighted=False)
+        if right is not None:
+            shared = run.keys_of(right, tuple(pair[1] for pair in node.keys), tuple(pair[0] for pair in node.keys))
+    if right is None:
+        return None
+    left = run.rows(node.left, shared)
+    return left and _rows_text(node, run, left, right)
+
+
+def _rows_text(node: Join, run: Run, left: Relation, right: Relation | None) -> Relation | None:
+    if right is None:
+        if node.kind in ("inner", "semi"):
+            return None
+        return left if node.kind == "anti" else null_extended(node, run, left, weighted=False)
+    return select(
+        f"SELECT {column_list(node.columns)} FROM {left.source} l {_KIND_TEXT[node.kind]} {right.source} r"
+        f" ON {condition(node)}",
+        node.columns,
+    )

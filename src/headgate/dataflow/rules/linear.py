@@ -1,0 +1,97 @@
+"""Filter, project, generate, repeat, union all: linear, so the rule is to apply the operator to the changes.
+
+Δ(f(R)) = f(ΔR)
+"""
+
+from __future__ import annotations
+
+import re
+
+from headgate.dataflow.graph import Filter, Generate, Project, Repeat, UnionAll
+from headgate.dataflow.relation import Keys, Relation, column_list, quoted, select, union_all
+from headgate.dataflow.run import Run
+from headgate.delta.changes import JOB, WEIGHT
+
+_CHANGE_COLUMNS = f", {JOB}, {WEIGHT}"
+_PLAIN_NAME = re.compile(r"`(?:[^`]|``)*`|\w+")
+
+
+def plain_column(sql: str, columns: tuple[str, ...]) -> str | None:
+    """The column that the expression is, if it is nothing but a column."""
+    if _PLAIN_NAME.fullmatch(sql) is None:
+        return None
+    name = sql[1:-1].replace("``", "`") if sql.startswith("`") else sql
+    return name if name in columns else None
+
+
+def renaming(node: Project) -> dict[str, str]:
+    """Output name to input column, for the outputs that are plain columns."""
+    found = {output.name: plain_column(output.sql, node.input.columns) for output in node.outputs}
+    return {name: column for name, column in found.items() if column is not None}
+
+
+def _filter(node: Filter, relation: Relation | None) -> Relation | None:
+    return relation and select(f"SELECT * FROM {relation.source} WHERE {node.predicate}", node.columns)
+
+
+def filter_delta(node: Filter, run: Run) -> Relation | None:
+    return _filter(node, run.delta(node.input))
+
+
+def filter_rows(node: Filter, run: Run, keys: Keys | None) -> Relation | None:
+    return _filter(node, run.rows(node.input, keys))
+
+
+def _project(node: Project, relation: Relation | None, more: str) -> Relation | None:
+    outputs = ", ".join(f"{output.sql} AS {quoted(output.name)}" for output in node.outputs)
+    return relation and select(f"SELECT {outputs}{more} FROM {relation.source}", node.columns)
+
+
+def project_delta(node: Project, run: Run) -> Relation | None:
+    return _project(node, run.delta(node.input), _CHANGE_COLUMNS)
+
+
+def project_rows(node: Project, run: Run, keys: Keys | None) -> Relation | None:
+    return _project(node, run.rows(node.input, keys and keys.renamed(renaming(node))), "")
+
+
+def _generate(node: Generate, relation: Relation | None, more: str) -> Relation | None:
+    outer = "OUTER " if node.outer else ""
+    names = column_list(node.names)
+    return relation and select(
+        f"SELECT {column_list(node.columns)}{more} FROM {relation.source} LATERAL VIEW {outer}{node.generator} __g AS {names}",
+        node.columns,
+    )
+
+
+def generate_delta(node: Generate, run: Run) -> Relation | None:
+    return _generate(node, run.delta(node.input), _CHANGE_COLUMNS)
+
+
+def generate_rows(node: Generate, run: Run, keys: Keys | None) -> Relation | None:
+    return _generate(node, run.rows(node.input, keys and keys.only(node.input.columns)), "")
+
+
+def repeat_delta(node: Repeat, run: Run) -> Relation | None:
+    delta = run.delta(node.input)
+    return delta and select(
+        f"SELECT {column_list(node.columns)}, {JOB}, {WEIGHT} * ({node.times}) AS {WEIGHT} FROM {delta.source} WHERE ({node.times}) > 0",
+        node.columns,
+    )
+
+
+def repeat_rows(node: Repeat, run: Run, keys: Keys | None) -> Relation | None:
+    rows = run.rows(node.input, keys)
+    return rows and select(
+        f"SELECT {column_list(node.columns)} FROM {rows.source} LATERAL VIEW explode(sequence(1, CAST({node.times} AS INT))) __g AS __n"
+        f" WHERE ({node.times}) > 0",
+        node.columns,
+    )
+
+
+def union_delta(node: UnionAll, run: Run) -> Relation | None:
+    return union_all([run.delta(branch) for branch in node.branches], node.columns)
+
+
+def union_rows(node: UnionAll, run: Run, keys: Keys | None) -> Relation | None:
+    return union_all([run.rows(branch, keys) for branch in node.branches], node.columns, weighted=False)

@@ -1,0 +1,101 @@
+"""From captured events to weighted changes: the replica stage of a source table.
+
+An event has what its capture method delivers: a new image, perhaps without the values an update left unchanged, or a
+key that is gone. The old image is the key's previous event in the batch, else the replica's row:
+
+    replica row ── event ── event ── event          (per key, by position and sequence)
+        −old        +new −old  …                    one pair per transaction that touched the key
+"""
+
+from __future__ import annotations
+
+from headgate.dataflow.relation import column_list, quoted
+from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT
+
+OPERATION = "__op"
+UNCHANGED = "__unchanged"
+SEQUENCE = "__sequence"
+TRANSACTION_AT = "__transaction_at"
+
+DELETE, UPSERT, TRUNCATE = 0, 1, 2
+
+_ORDER = f"{POSITION}, {SEQUENCE}"
+
+
+def transaction_changes(
+    columns: tuple[str, ...], key: tuple[str, ...], events: str, old: str | None, *, partial: bool, truncated: bool
+) -> str:
+    """The query of changes per transaction: columns, `__commit_at`, position, transaction time, job, weight.
+
+    `events` and `old` can stand behind FROM; `old` holds the replica's rows of (at least) the events' keys.
+    """
+    images = column_list((*columns, COMMIT_AT))
+    keys = column_list(key)
+    known = (
+        f"SELECT {images}, {UPSERT} AS {OPERATION}, -1L AS {POSITION}, 0L AS {SEQUENCE},"
+        f" CAST(NULL AS TIMESTAMP) AS {TRANSACTION_AT}, 0L AS {JOB}, CAST(array() AS ARRAY<STRING>) AS {UNCHANGED} FROM {old}"
+    )
+    arrived = (
+        f"SELECT {images}, {OPERATION}, {POSITION}, {SEQUENCE}, {COMMIT_AT} AS {TRANSACTION_AT}, {JOB}, {UNCHANGED}"
+        f" FROM {events} WHERE {OPERATION} <> {TRUNCATE}"
+    )
+    parts = [arrived] if old is None else [known, arrived]
+    if truncated:
+        parts.append(_truncations(columns, key, events, old))
+    every = f"({' UNION ALL '.join(parts)})"
+    if partial:
+        every = _completed(columns, key, every)
+    last = f"(SELECT *, ROW_NUMBER() OVER (PARTITION BY {keys}, {POSITION} ORDER BY {SEQUENCE} DESC) AS __last FROM {every})"
+    image = f"struct({images})"
+    chained = (
+        f"(SELECT {POSITION}, {TRANSACTION_AT}, {JOB}, IF({OPERATION} = {UPSERT}, {image}, NULL) AS __new,"
+        f" LAG(IF({OPERATION} = {UPSERT}, {image}, NULL)) OVER (PARTITION BY {keys} ORDER BY {POSITION}) AS __old"
+        f" FROM {last} WHERE __last = 1)"
+    )
+    values = ", ".join(f"__image.{quoted(name)} AS {quoted(name)}" for name in (*columns, COMMIT_AT))
+    return (
+        f"SELECT {values}, {POSITION}, {TRANSACTION_AT}, {JOB}, {WEIGHT} FROM"
+        f" (SELECT {POSITION}, {TRANSACTION_AT}, {JOB}, __sign AS {WEIGHT}, IF(__sign > 0, __new, __old) AS __image"
+        f" FROM {chained} CROSS JOIN (SELECT * FROM VALUES (1L), (-1L) AS s(__sign)) WHERE {POSITION} >= 0)"
+        f" WHERE __image IS NOT NULL"
+    )
+
+
+def _truncations(columns: tuple[str, ...], key: tuple[str, ...], events: str, old: str | None) -> str:
+    """A delete of every key that is or may be there when the table is emptied."""
+    present = [f"SELECT {column_list(key)}, {POSITION} AS __since FROM {events} WHERE {OPERATION} = {UPSERT}"]
+    if old is not None:
+        present.append(f"SELECT {column_list(key)}, -1L AS __since FROM {old}")
+    images = ", ".join(
+        f"k.{quoted(name)}" if name in key else f"IF(false, t.{quoted(name)}, NULL) AS {quoted(name)}"
+        for name in columns
+    )
+    return (
+        f"SELECT DISTINCT {images}, t.{COMMIT_AT}, {DELETE} AS {OPERATION}, t.{POSITION}, t.{SEQUENCE},"
+        f" t.{COMMIT_AT} AS {TRANSACTION_AT}, t.{JOB}, CAST(array() AS ARRAY<STRING>) AS {UNCHANGED}"
+        f" FROM {events} t JOIN ({' UNION ALL '.join(present)}) k ON k.__since <= t.{POSITION}"
+        f" WHERE t.{OPERATION} = {TRUNCATE}"
+    )
+
+
+def _completed(columns: tuple[str, ...], key: tuple[str, ...], events: str) -> str:
+    """Values that an event leaves out are those of the key's event before."""
+    window = (
+        f"OVER (PARTITION BY {column_list(key)} ORDER BY {_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    )
+    filled = []
+    for name in columns:
+        if name in key:
+            filled.append(quoted(name))
+            continue
+        text = name.replace("\\", "\\\\").replace("'", "\\'")
+        known = f"IF(array_contains({UNCHANGED}, '{text}'), NULL, struct({quoted(name)} AS v))"
+        filled.append(f"LAST_VALUE({known}, true) {window}.v AS {quoted(name)}")
+    rest = f"{COMMIT_AT}, {OPERATION}, {POSITION}, {SEQUENCE}, {TRANSACTION_AT}, {JOB}, {UNCHANGED}"
+    return f"(SELECT {', '.join(filled)}, {rest} FROM {events})"
+
+
+def job_changes(columns: tuple[str, ...], changes: str) -> str:
+    """Changes per transaction summed up per job."""
+    names = column_list((*columns, COMMIT_AT, JOB))
+    return f"SELECT {names}, SUM({WEIGHT}) AS {WEIGHT} FROM {changes} GROUP BY {names} HAVING SUM({WEIGHT}) <> 0"

@@ -1,0 +1,63 @@
+"""What a rule may ask of the evaluation it runs in.
+
+One evaluation advances one flow from job `after` to job `upto`:
+
+    delta(node)        the node's changes in (after, upto], each with its own job; None = no change
+    rows(node, keys)   the node's rows at job `after`; with keys at least those that match; None = no rows
+
+Both are relations that run lazily inside one Spark execution unless something forces a `settle`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headgate.dataflow.accumulators import Running
+from headgate.dataflow.graph import Aggregate, AsOfJoin, Node, Scan
+from headgate.dataflow.relation import Keys, Relation
+
+
+class Run(Protocol):
+    def delta(self, node: Node) -> Relation | None: ...
+
+    def rows(self, node: Node, keys: Keys | None) -> Relation | None: ...
+
+    def settle(self, relation: Relation | None, *, weighted: bool = True) -> Relation | None:
+        """Computes the relation now and keeps the result for the evaluation; None when it has no rows."""
+
+    def settled_delta(self, node: Node) -> Relation | None:
+        """The node's delta, settled; later calls of `delta` give the same."""
+
+    def keys_of(self, relation: Relation, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
+        """Distinct values of a settled relation's columns, as a restriction on `names`."""
+
+    def delta_keys(self, node: Node, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
+        """At least the values that `columns` take in the node's delta, as a restriction on `names`."""
+
+    def is_cheap(self, node: Node) -> bool:
+        """Reading all of the node's rows costs no more than looking some up."""
+
+    def scan_delta(self, scan: Scan) -> Relation | None: ...
+
+    def scan_rows(self, scan: Scan, keys: Keys | None) -> Relation | None: ...
+
+    def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
+        """Rows of the node's running state at job `after`."""
+
+    def keep_state(self, node: Aggregate, changes: Relation) -> None:
+        """Settled changes of the node's running state, to be stored with the flow's result."""
+
+    def type_of(self, node: Node, column: str) -> str:
+        """The column's Spark SQL type."""
+
+    def running(self, node: Aggregate) -> Running | None:
+        """The node as running sums, or None when its groups are recomputed."""
+
+    def is_read(self, node: Node, column: str) -> bool:
+        """Whether anything above the node reads this column of it."""
+
+    def is_before(self, node: Node, column: str, relation: Relation, moment: str) -> bool:
+        """Whether `column` of every row at job `after` is known to lie before every `moment` of the settled relation."""
+
+    def lookup_missed(self, node: AsOfJoin, missed: Relation) -> None:
+        """Raises the error of a lookup that must not miss; `missed` holds the rows, settled."""

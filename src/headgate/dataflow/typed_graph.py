@@ -1,0 +1,58 @@
+"""Types of a graph's columns, as Spark derives them, and the running form of its aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headgate.dataflow.accumulators import Running, running, why_not_running
+from headgate.dataflow.graph import Aggregate, Node
+from headgate.dataflow.lineage import all_nodes
+from headgate.dataflow.reference import plain_sql
+
+ColumnTypes = Mapping[str, str]
+Analyse = Callable[[str], ColumnTypes]
+"""Gives the column names and Spark SQL types of a query, without running it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedGraph:
+    """A graph with the type of every column of every node; companions included."""
+
+    root: Node
+    types: Mapping[Node, ColumnTypes]
+    forms: Mapping[Aggregate, Running]
+    """The aggregates that are kept as running sums."""
+    recomputed: Mapping[Aggregate, str]
+    """The others, and the call because of which."""
+
+    @property
+    def states(self) -> tuple[Aggregate, ...]:
+        """The aggregates that have a stored state, in a fixed order."""
+        return tuple(self.forms)
+
+
+def typed(root: Node, tables: Callable[[str], str], analyse: Analyse) -> TypedGraph:
+    """Derives the types; `tables` names, for each table, an (empty) relation with its columns."""
+    types: dict[Node, ColumnTypes] = {}
+    forms: dict[Aggregate, Running] = {}
+    recomputed: dict[Aggregate, str] = {}
+    for node in all_nodes(root):
+        text = plain_sql(node, tables)
+        types[node] = analyse(text)
+        if not isinstance(node, Aggregate):
+            continue
+        below = plain_sql(node.input, tables)
+        arguments = {call.name: call.arguments[0] for call in node.calls if call.arguments and call.arguments[0] != "*"}
+        argument_types: dict[str, str] = {}
+        if arguments:
+            outputs = ", ".join(f"{sql} AS a{index}" for index, sql in enumerate(arguments.values()))
+            found = analyse(f"SELECT {outputs} FROM ({below})")
+            argument_types = dict(zip(arguments, found.values(), strict=True))
+        result_types = {call.name: types[node][call.name] for call in node.calls}
+        form = running(node, argument_types, result_types)
+        if form is not None:
+            forms[node] = form
+        else:
+            recomputed[node] = why_not_running(node, argument_types, result_types) or ""
+    return TypedGraph(root, types, forms, recomputed)

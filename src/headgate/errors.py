@@ -1,0 +1,84 @@
+"""Every error that headgate raises on purpose.
+
+A message says what happened, where, and what to do. `DefiniteError` is about the data or the project:
+the same call fails again until someone changes something. `TransientError` may succeed when retried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a project file; lines count from 1."""
+
+    file: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+class HeadgateError(Exception):
+    """Base of all errors: `what` happened, `where`, and the `hint` that says what to do."""
+
+    def __init__(self, what: str, *, where: Location | None = None, hint: str | None = None) -> None:
+        self.what = what
+        self.where = where
+        self.hint = hint
+        place = f"{where}: " if where is not None else ""
+        advice = f" ({hint})" if hint else ""
+        super().__init__(f"{place}{what}{advice}")
+
+
+class DefiniteError(HeadgateError):
+    """About the data, the project or the machine: retrying does not help."""
+
+
+class TransientError(HeadgateError):
+    """May pass by itself: a retry can succeed."""
+
+
+class ConfigError(DefiniteError):
+    """The project file is wrong."""
+
+
+class EnvironmentProblem(DefiniteError):
+    """The machine lacks something: Java, a writable folder, space."""
+
+
+class FlowError(DefiniteError):
+    """A flow's SQL is wrong; `where` names the file and line."""
+
+
+class FlowFailed(DefiniteError):
+    """A flow failed on its data while a job ran."""
+
+
+class UnknownTable(DefiniteError):
+    """A query or flow names a table that does not exist."""
+
+
+class SnapshotGone(DefiniteError):
+    """The asked job is not retained, not complete, or never existed."""
+
+
+class WarehouseBusy(DefiniteError):
+    """Another process owns the warehouse."""
+
+
+class Fenced(DefiniteError):
+    """This process no longer owns the warehouse: another one took over."""
+
+
+class CorruptWarehouse(DefiniteError):
+    """A file of the warehouse is missing or damaged."""
+
+
+class StorageFull(TransientError):
+    """The disk that holds the warehouse is full."""
+
+
+class TransactionError(DefiniteError):
+    """A source transaction was misused or its rows do not fit the table."""

@@ -1,0 +1,1 @@
+"""Stages, their execution on Spark, and the warehouse that a user opens."""

@@ -1,0 +1,295 @@
+"""One flow taken from job `after` to job `upto`: the rules at work on Spark.
+
+Deltas and the rows that rules look up are small, so they are Arrow tables in the driver that enter Spark as local
+relations; a flow without nested aggregates then is one Spark execution. What a rule asks for twice is settled: computed
+once, kept, and entered again as a local relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from headgate.dataflow.accumulators import Running
+from headgate.dataflow.graph import (
+    Aggregate,
+    AsOfJoin,
+    Filter,
+    Generate,
+    Join,
+    Node,
+    Project,
+    Repeat,
+    Scan,
+    UnionAll,
+    Window,
+    walk,
+)
+from headgate.dataflow.lineage import is_read_above, table_column
+from headgate.dataflow.relation import Keys, Relation, column_list, netted, quoted
+from headgate.dataflow.rulebook import RULES
+from headgate.dataflow.rules.linear import renaming
+from headgate.dataflow.typed_graph import TypedGraph
+from headgate.delta.changes import COMMIT_AT, JOB, WEIGHT, JobId
+from headgate.errors import FlowFailed
+from headgate.runtime.stored import BatchViews, StoredTable
+
+
+class Evaluation:
+    """Implements `headgate.dataflow.run.Run` for one flow and one batch of jobs."""
+
+    def __init__(
+        self,
+        flow: str,
+        graph: TypedGraph,
+        tables: Mapping[str, StoredTable],
+        states: Mapping[Aggregate, StoredTable],
+        views: BatchViews,
+        after: JobId,
+        upto: JobId,
+        newest_commit_at: datetime | None,
+    ) -> None:
+        self._flow = flow
+        self._graph = graph
+        self._tables = tables
+        self._states = states
+        self._views = views
+        self._after = after
+        self._upto = upto
+        self._newest_commit_at = newest_commit_at
+        self._deltas: dict[Node, Relation | None] = {}
+        self._values: dict[str, pa.Table] = {}
+        self._parents = _parent_counts(graph.root)
+        self.state_changes: dict[Aggregate, pa.Table] = {}
+
+    def result(self) -> pa.Table | None:
+        """The flow's netted changes, or None."""
+        delta = self.delta(self._graph.root)
+        if delta is None:
+            return None
+        settled = self.settle(netted(delta))
+        return settled and self._values[settled.source]
+
+    def delta(self, node: Node) -> Relation | None:
+        if node not in self._deltas:
+            delta = RULES[type(node)].delta(node, self)
+            if delta is not None and not delta.settled and self._parents.get(node, 0) > 1:
+                delta = self.settle(delta)
+            self._deltas[node] = delta
+        return self._deltas[node]
+
+    def settled_delta(self, node: Node) -> Relation | None:
+        delta = self.delta(node)
+        if delta is not None and not delta.settled:
+            delta = self._deltas[node] = self.settle(delta)
+        return delta
+
+    def rows(self, node: Node, keys: Keys | None) -> Relation | None:
+        return RULES[type(node)].rows(node, self, keys)
+
+    def settle(self, relation: Relation | None, *, weighted: bool = True) -> Relation | None:
+        if relation is None or relation.settled:
+            return relation
+        names = (*relation.columns, JOB, WEIGHT) if weighted else relation.columns
+        rows, schema = self._views.collect(f"SELECT {column_list(names)} FROM {relation.source}")
+        if rows.num_rows == 0:
+            return None
+        return self._entered(rows, schema, relation.columns)
+
+    def _entered(self, rows: pa.Table, schema: StructType, columns: tuple[str, ...]) -> Relation:
+        name = self._views.of_rows(rows, schema)
+        self._values[name] = rows
+        return Relation(name, columns, rows.num_rows)
+
+    def keys_of(self, relation: Relation, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
+        return _keys([self._values[relation.source].select(list(columns))], names)
+
+    def delta_keys(self, node: Node, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
+        traced = self._trace(node, columns)
+        if traced is None:
+            leading = [place for place, column in enumerate(columns) if self._leads_a_key(node, column)]
+            for place in leading:
+                traced = self._trace(node, (columns[place],))
+                if traced is not None:
+                    columns, names = (columns[place],), (names[place],)
+                    break
+        if traced is None:
+            delta = self.settled_delta(node)
+            traced = [] if delta is None else [self._values[delta.source].select(list(columns))]
+        if not traced:
+            schema = pa.schema([(name, pa.null()) for name in names])
+            return Keys(names, schema.empty_table())
+        return _keys(traced, names)
+
+    def _leads_a_key(self, node: Node, column: str) -> bool:
+        """Whether the column shows the first key column of a table, so that few rows share a value."""
+        stored = table_column(node, column)
+        return stored is not None and self._tables[stored[0]].spec.sort[0] == stored[1]
+
+    def _trace(self, node: Node, columns: tuple[str, ...]) -> list[pa.Table] | None:
+        """Tables of values (columns in order) among which the delta's values are, without running anything."""
+        delta = self.delta(node)
+        if delta is None:
+            return []
+        if delta.settled and delta.source in self._values:
+            return [self._values[delta.source].select(list(columns))]
+        if isinstance(node, Filter | Repeat):
+            return self._trace(node.input, columns)
+        if isinstance(node, Project):
+            names = renaming(node)
+            if all(column in names for column in columns):
+                return self._trace(node.input, tuple(names[column] for column in columns))
+            return None
+        if isinstance(node, Generate) and all(column in node.input.columns for column in columns):
+            return self._trace(node.input, columns)
+        if isinstance(node, Window) and all(column in node.partition for column in columns):
+            return self._trace(node.input, columns)
+        if isinstance(node, Aggregate) and all(column in node.keys for column in columns):
+            return self._trace(node.input, columns)
+        if isinstance(node, UnionAll):
+            return _joined([self._trace(branch, columns) for branch in node.branches])
+        if isinstance(node, Join | AsOfJoin):
+            return self._trace_join(node, columns)
+        return None
+
+    def _trace_join(self, node: Join | AsOfJoin, columns: tuple[str, ...]) -> list[pa.Table] | None:
+        to_right = dict(node.keys)
+        to_left = {right: left for left, right in node.keys}
+        left = tuple(to_left.get(column, column) for column in columns)
+        inner = isinstance(node, Join) and node.kind == "inner"
+        if not inner and any(column not in node.left.columns for column in columns):
+            return None
+        if all(column in to_right for column in left):
+            right = tuple(to_right[column] for column in left)
+            return _joined([self._trace(node.left, left), self._trace(node.right, right)])
+        if self.delta(node.right) is None and all(column in node.left.columns for column in left):
+            return self._trace(node.left, left)
+        right = tuple(to_right.get(column, column) for column in columns)
+        if inner and self.delta(node.left) is None and all(column in node.right.columns for column in right):
+            return self._trace(node.right, right)
+        return None
+
+    def is_cheap(self, node: Node) -> bool:
+        return all(self._tables[part.table].is_small(self._after) for part in walk(node) if isinstance(part, Scan))
+
+    def scan_delta(self, scan: Scan) -> Relation | None:
+        entered = self._views.changes(self._tables[scan.table], self._after, self._upto)
+        if entered is None:
+            return None
+        view, rows = entered
+        outputs = ", ".join(f"{quoted(output.sql)} AS {quoted(output.name)}" for output in scan.outputs)
+        source = f"(SELECT {outputs}{', ' if outputs else ''}{JOB}, {WEIGHT} FROM {view})"
+        self._values[source] = _renamed(rows, scan)
+        return Relation(source, scan.columns, rows.num_rows)
+
+    def scan_rows(self, scan: Scan, keys: Keys | None) -> Relation | None:
+        table = self._tables[scan.table]
+        names = {output.name: output.sql for output in scan.outputs}
+        return self._stored_rows(table, names, keys)
+
+    def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
+        table = self._states[node]
+        names = {name: name for name in table.spec.schema.names}
+        return self._stored_rows(table, names, keys)
+
+    def _stored_rows(self, table: StoredTable, names: Mapping[str, str], keys: Keys | None) -> Relation | None:
+        """Rows of a table at job `after`; `names` maps output names to the table's columns."""
+        columns = tuple(names)
+        if table.is_empty(self._after):
+            return None
+        if keys is not None and not table.is_small(self._after):
+            wanted = keys.renamed(dict(names))
+            found = None
+            if wanted is not None:
+                selected = tuple(dict.fromkeys(names.values()))
+                found = table.lookup(wanted.columns, wanted.values, self._after, selected)
+            if found is not None:
+                if found.num_rows == 0:
+                    return None
+                view = self._views.of_rows(found, table.schema_of(tuple(found.column_names)))
+                return self._selected(view, names, columns)
+        return self._selected(self._views.whole(table, self._after), names, columns)
+
+    def _selected(self, view: str, names: Mapping[str, str], columns: tuple[str, ...]) -> Relation:
+        outputs = ", ".join(f"{quoted(column)} AS {quoted(name)}" for name, column in names.items()) or "1 AS __one"
+        return Relation(f"(SELECT {outputs} FROM {view})", columns)
+
+    def keep_state(self, node: Aggregate, changes: Relation) -> None:
+        self.state_changes[node] = self._values[changes.source]
+
+    def type_of(self, node: Node, column: str) -> str:
+        return self._graph.types[node][column]
+
+    def running(self, node: Aggregate) -> Running | None:
+        return self._graph.forms.get(node)
+
+    def is_read(self, node: Node, column: str) -> bool:
+        return is_read_above(self._graph.root, node, column)
+
+    def is_before(self, node: Node, column: str, relation: Relation, moment: str) -> bool:
+        stored = table_column(node, column)
+        if stored is None or stored[1] != COMMIT_AT or self._newest_commit_at is None:
+            return stored is not None and stored[1] == COMMIT_AT
+        earliest = pc.min(self._values[relation.source].column(moment)).as_py()
+        return earliest is not None and self._newest_commit_at < earliest
+
+    def lookup_missed(self, node: AsOfJoin, missed: Relation) -> None:
+        row = self._values[missed.source].slice(0, 1).to_pylist()[0]
+        keys = {left: row[left] for left, _ in node.keys}
+        shown = ", ".join(f"{name.split('__', 1)[-1]} = {value!r}" for name, value in keys.items())
+        dimension = next((part.table for part in walk(node.right) if isinstance(part, Scan)), "the dimension")
+        raise FlowFailed(
+            f"flow {self._flow}: no version of {dimension} was valid for {shown} at {row[node.at]}, job {row[JOB]}",
+            hint="load the dimension first, or set lookup_miss to 'unknown' or 'drop' in the view's TBLPROPERTIES",
+        )
+
+
+def _parent_counts(root: Node) -> dict[Node, int]:
+    counts: dict[Node, int] = {}
+    for node in walk(root):
+        for child in node.inputs:
+            counts[child] = counts.get(child, 0) + 1
+    return counts
+
+
+def _renamed(rows: pa.Table, scan: Scan) -> pa.Table:
+    chosen = rows.select([output.sql for output in scan.outputs] + [JOB, WEIGHT])
+    return chosen.rename_columns([*scan.columns, JOB, WEIGHT])
+
+
+def _joined(parts: Sequence[list[pa.Table] | None]) -> list[pa.Table] | None:
+    found: list[pa.Table] = []
+    for part in parts:
+        if part is None:
+            return None
+        found.extend(part)
+    return found
+
+
+def _keys(tables: list[pa.Table], names: tuple[str, ...]) -> Keys:
+    """Distinct rows of the tables; of types that do not agree, the widest integer (else the column is left out)."""
+    arrays: list[pa.ChunkedArray] = []
+    kept: list[str] = []
+    for index, name in enumerate(names):
+        columns = [table.column(index) for table in tables]
+        kinds = {column.type for column in columns}
+        if len(kinds) > 1:
+            if not all(pa.types.is_integer(kind) for kind in kinds):
+                continue
+            columns = [column.cast(pa.int64()) for column in columns]
+        arrays.append(pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type))
+        kept.append(name)
+    if not kept:
+        return Keys((), pa.table({}))
+    values = pa.table(arrays, names=[f"k{index}" for index in range(len(kept))])
+    return Keys(tuple(kept), _distinct(values))
+
+
+def _distinct(values: pa.Table) -> pa.Table:
+    if any(pa.types.is_nested(field.type) for field in values.schema):
+        return values
+    return values.group_by(values.column_names).aggregate([])

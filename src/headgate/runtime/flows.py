@@ -1,0 +1,237 @@
+"""Flows at run time: a definition with its tables and the stages that keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType, _parse_datatype_string
+
+from headgate.dataflow.accumulators import GROUP
+from headgate.dataflow.demands import Demand, demands
+from headgate.dataflow.flow import AutoCdc, Flow, MaterializedView
+from headgate.dataflow.graph import Fragment, Node, Scan, scanned_tables
+from headgate.dataflow.typed_graph import TypedGraph, typed
+from headgate.delta.changes import COPY, ROW_HASH, SURROGATE_KEY, JobId
+from headgate.errors import FlowError
+from headgate.runtime.catalog import TableEntry, WarehouseCatalog, versions_hidden
+from headgate.runtime.definitions import fingerprint
+from headgate.runtime.dimension_stage import DimensionStage
+from headgate.runtime.replica_stage import ReplicaStage
+from headgate.runtime.stored import StoredTable
+from headgate.runtime.tables import INTERNAL, Checkpoint, Tables
+from headgate.runtime.view_stage import ViewStage
+from headgate.runtime.views import Views
+from headgate.sql.uniqueness import unique_keys
+from headgate.warehouse.spec import TableSpec
+
+Stage = ReplicaStage | DimensionStage | ViewStage
+
+
+@dataclass
+class ViewPlan:
+    """An incremental result that is stored: a view's own, or one that its fragment reads."""
+
+    table: str
+    graph: TypedGraph
+    spec: TableSpec
+    state_specs: tuple[TableSpec, ...]
+
+
+@dataclass
+class FlowPlan:
+    """A definition made ready: types, keys, tables; nothing is open yet."""
+
+    flow: Flow
+    entry: TableEntry
+    fingerprint: str
+    views: tuple[ViewPlan, ...] = ()
+    dimension: TableSpec | None = None
+
+    @property
+    def name(self) -> str:
+        return self.flow.name
+
+    @property
+    def tables_read(self) -> tuple[str, ...]:
+        if isinstance(self.flow, AutoCdc):
+            return (self.flow.source,)
+        result = self.flow.result
+        nodes = [node for _, node in result.inputs] if isinstance(result, Fragment) else [result]
+        return tuple(dict.fromkeys(table for node in nodes for table in scanned_tables(node)))
+
+    @property
+    def fragment(self) -> Fragment | None:
+        if isinstance(self.flow, MaterializedView) and isinstance(self.flow.result, Fragment):
+            return self.flow.result
+        return None
+
+
+@dataclass
+class RunningFlow:
+    plan: FlowPlan
+    generation: int
+    stages: list[Stage]
+    demands: frozenset[Demand] = field(default_factory=frozenset)
+
+    def tables(self) -> Iterator[StoredTable]:
+        for stage in self.stages:
+            if isinstance(stage, ViewStage):
+                yield from stage.states.values()
+            yield stage.target
+
+
+class Planner:
+    """Turns definitions into plans; asks Spark for types, on empty tables."""
+
+    def __init__(self, session: SparkSession, catalog: WarehouseCatalog) -> None:
+        self._session = session
+        self._catalog = catalog
+
+    def plan(self, flow: Flow, inputs: Mapping[str, str]) -> FlowPlan:
+        """Plans one flow; `inputs` are the fingerprints of the flows that it may read."""
+        if isinstance(flow, AutoCdc):
+            return self._dimension(flow)
+        views = Views(self._session)
+        try:
+            plan = self._view(flow, views)
+            read = [f"{table}={inputs[table]}" for table in plan.tables_read if table in inputs]
+            return replace(plan, fingerprint=fingerprint(flow, plan.entry.schema.simpleString(), *read))
+        except PySparkException as error:
+            raise FlowError(f"flow {flow.name}: {first_line(error)}", where=flow.where) from None
+        finally:
+            views.close()
+
+    def _dimension(self, flow: AutoCdc) -> FlowPlan:
+        source = self._catalog.find(flow.source)
+        if source is None or "." not in flow.source:
+            raise FlowError(
+                f"flow {flow.flow} reads {flow.source}, which is not a source table",
+                where=flow.where,
+                hint=f"AUTO CDC reads source tables: {', '.join(name for name in self._catalog.names() if '.' in name)}",
+            )
+        known = {name.casefold(): name for name in source.schema.names}
+        for column in (*flow.keys, *(flow.track or ()), *((flow.sequence_by,) if flow.sequence_by else ())):
+            if column.casefold() not in known:
+                raise FlowError(
+                    f"{flow.source} has no column {column}",
+                    where=flow.where,
+                    hint=f"its columns are {', '.join(source.schema.names)}",
+                )
+        hidden = versions_hidden() if flow.scd_type == 2 else StructType()
+        schema = StructType([*source.schema.fields, *hidden.fields])
+        keys = tuple(known[column.casefold()] for column in flow.keys)
+        key = (*keys, SURROGATE_KEY) if flow.scd_type == 2 else keys
+        entry = TableEntry(flow.name, source.schema, hidden, keys, is_versioned=flow.scd_type == 2)
+        return FlowPlan(
+            flow, entry, fingerprint(flow, schema.simpleString()), dimension=TableSpec(flow.name, schema, key)
+        )
+
+    def _view(self, flow: MaterializedView, views: Views) -> FlowPlan:
+        empty: dict[str, str] = {}
+
+        def table(name: str) -> str:
+            if name not in empty:
+                entry = self._catalog.find(name)
+                assert entry is not None
+                empty[name] = views.of_frame(self._session.createDataFrame([], entry.full_schema))
+            return empty[name]
+
+        def analyse(text: str) -> dict[str, str]:
+            schema = self._session.sql(text).schema
+            return {column.name: column.dataType.simpleString() for column in schema.fields}
+
+        if not isinstance(flow.result, Fragment):
+            plan = self._stored(flow.name, flow.result, typed(flow.result, table, analyse))
+            visible = StructType([plan.spec.schema[name] for name in flow.outputs])
+            key = None if ROW_HASH in plan.spec.key else plan.spec.key
+            entry = TableEntry(flow.name, visible, StructType(), key)
+            return FlowPlan(flow, entry, "", (plan,))
+        plans = []
+        text = flow.result.sql
+        mapping = {}
+        for name, node in flow.result.inputs:
+            if isinstance(node, Scan):
+                graph = None
+                mapping[name] = (
+                    f"(SELECT {', '.join(f'`{o.sql}` AS `{o.name}`' for o in node.outputs)} FROM {table(node.table)})"
+                )
+            else:
+                graph = typed(node, table, analyse)
+                plan = self._stored(f"{flow.name}.{name}", node, graph)
+                plans.append(plan)
+                shown = StructType([plan.spec.schema[column] for column in node.columns])
+                mapping[name] = views.of_frame(self._session.createDataFrame([], shown))
+        from headgate.sql.references import replace_tables
+
+        schema = self._session.sql(replace_tables(text, mapping)).schema
+        entry = TableEntry(flow.name, schema, StructType(), None, is_fragment=True)
+        return FlowPlan(flow, entry, "", tuple(plans))
+
+    def _stored(self, table: str, node: Node, graph: TypedGraph) -> ViewPlan:
+        types = graph.types[node]
+        schema = StructType()
+        for column in node.columns:
+            schema.add(column, _parse_datatype_string(types[column]))
+        keys = sorted(unique_keys(node, self._catalog), key=lambda key: (len(key), sorted(key)))
+        key = tuple(column for column in node.columns if column in keys[0]) if keys and keys[0] else ()
+        if not key:
+            schema = schema.add(ROW_HASH, "long").add(COPY, "integer")
+            key = (ROW_HASH, COPY)
+        states = []
+        for number, (state, form) in enumerate(graph.forms.items()):
+            state_schema = StructType()
+            for column in state.keys:
+                state_schema.add(column, _parse_datatype_string(graph.types[state][column]))
+            if not state.keys:
+                state_schema.add(GROUP, "integer")
+            for accumulator in form.accumulators:
+                state_schema.add(accumulator.name, _parse_datatype_string(accumulator.type))
+            states.append(TableSpec(f"{table}${number}", state_schema, form.keys(state)))
+        return ViewPlan(table, graph, TableSpec(table, schema, key), tuple(states))
+
+
+def open_flow(
+    plan: FlowPlan,
+    generation: int,
+    tables: Tables,
+    checkpoints: Mapping[str, Checkpoint],
+    through: JobId,
+    replica: Callable[[str], ReplicaStage],
+    newest_commit_at: Callable[[JobId], datetime | None],
+) -> RunningFlow:
+    """Opens the flow's tables at their checkpoints (new ones empty, at job `through`) and makes its stages."""
+
+    def opened(path: str, spec: TableSpec) -> StoredTable:
+        return tables.open(path, spec, checkpoints.get(path), through)
+
+    if plan.dimension is not None:
+        assert isinstance(plan.flow, AutoCdc)
+        target = opened(table_path(plan.name, generation), plan.dimension)
+        return RunningFlow(plan, generation, [DimensionStage(plan.flow, replica(plan.flow.source), target)])
+    stages: list[Stage] = []
+    wanted: set[Demand] = set()
+    for view in plan.views:
+        states = {
+            node: opened(f"{INTERNAL}/states/{table_path(view.table, generation)}/{number}", spec)
+            for number, (node, spec) in enumerate(zip(view.graph.states, view.state_specs, strict=True))
+        }
+        path = table_path(view.table, generation)
+        target = opened(path if plan.fragment is None else f"{INTERNAL}/inputs/{path}", view.spec)
+        stages.append(ViewStage(plan.name, view.graph, target, states, tables.by_name, newest_commit_at))
+        wanted |= demands(view.graph)
+    return RunningFlow(plan, generation, stages, frozenset(wanted))
+
+
+def table_path(name: str, generation: int) -> str:
+    """Where a flow's table lies: its name, from the second definition on with its number."""
+    return name if generation == 1 else f"{name}.{generation}"
+
+
+def first_line(error: BaseException) -> str:
+    """The telling line of an error from Spark."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0]

@@ -1,0 +1,85 @@
+"""Maintenance jobs: cuts through the sources, in a chain.
+
+A job is a vector of source positions, labelled with the instant at which headgate's clock was read before the sources
+were asked. Everything acknowledged at a source before that instant is in the job or in an earlier one.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from headgate.delta.changes import NO_JOB, JobId
+from headgate.errors import SnapshotGone
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    id: JobId
+    data_timestamp: datetime
+    cut: Mapping[str, int]
+    """Position per source; a source that is not named stands at 0."""
+    newest_commit_at: datetime | None
+    """The latest commit time of any transaction up to the cut."""
+
+    def body(self) -> dict[str, Any]:
+        newest = self.newest_commit_at
+        return {
+            "id": self.id,
+            "data_timestamp": self.data_timestamp.isoformat(),
+            "cut": dict(self.cut),
+            "newest_commit_at": newest.isoformat() if newest is not None else None,
+        }
+
+    @staticmethod
+    def from_body(body: Mapping[str, Any]) -> Job:
+        newest = body["newest_commit_at"]
+        return Job(
+            JobId(body["id"]),
+            datetime.fromisoformat(body["data_timestamp"]),
+            dict(body["cut"]),
+            datetime.fromisoformat(newest) if newest is not None else None,
+        )
+
+
+class JobChain:
+    """All closed jobs in order; ids are consecutive from 1."""
+
+    def __init__(self) -> None:
+        self._jobs: list[Job] = []
+
+    @property
+    def newest(self) -> JobId:
+        return self._jobs[-1].id if self._jobs else NO_JOB
+
+    def add(self, job: Job) -> None:
+        if job.id != self.newest + 1:
+            raise ValueError(f"job {job.id} does not follow job {self.newest}")
+        self._jobs.append(job)
+
+    def get(self, job: JobId) -> Job:
+        if not 1 <= job <= len(self._jobs):
+            raise SnapshotGone(
+                f"there is no job {job}",
+                hint=f"jobs 1 to {self.newest} exist" if self._jobs else "no job was closed yet",
+            )
+        return self._jobs[job - 1]
+
+    def newest_commit_at(self, job: JobId) -> datetime | None:
+        return None if job <= NO_JOB else self.get(job).newest_commit_at
+
+    def position(self, source: str, job: JobId) -> int:
+        return 0 if job <= NO_JOB else self.get(job).cut.get(source, 0)
+
+    def job_positions(self, source: str, after: JobId, upto: JobId) -> list[tuple[JobId, int]]:
+        """For each job in (after, upto] the source's position at its cut."""
+        return [(job.id, job.cut.get(source, 0)) for job in self._jobs[max(after, 0) : upto]]
+
+    def job_of(self, source: str, position: int, after: JobId, upto: JobId) -> JobId:
+        """The first job of (after, upto] whose cut holds the position."""
+        pairs = self.job_positions(source, after, upto)
+        index = bisect.bisect_left([pair[1] for pair in pairs], position)
+        return pairs[index][0]

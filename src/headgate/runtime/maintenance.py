@@ -1,0 +1,89 @@
+"""The sequential executor: brings tables from their own job to a newer one, stage by stage, in the order of the graph.
+
+All closed jobs that wait run as one batch, except that a job with very many rows is a batch of its own. A stage applies a
+batch to its tables whole or not at all. When one fails, its batch is halved until the failing job stands alone: earlier
+jobs are complete, that job is named, stages that do not depend on it go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from pyspark.errors import PySparkException
+
+from headgate.capture.source import Source
+from headgate.dataflow.flow import Flow
+from headgate.delta.changes import JobId
+from headgate.errors import FlowFailed, HeadgateError
+from headgate.runtime.batch import Batch
+from headgate.runtime.flows import Stage, first_line
+from headgate.runtime.jobs import JobChain
+
+
+def batch_ends(chain: JobChain, sources: Iterable[Source], after: JobId, upto: JobId, many_rows: int) -> list[JobId]:
+    """The jobs at which batches end, so that none but a single job has more rows than `many_rows`."""
+    rows = [0] * (upto - after)
+    for source in sources:
+        pairs = chain.job_positions(source.name, after, upto)
+        before = chain.position(source.name, after)
+        for place, (_, position) in enumerate(pairs):
+            rows[place] += sum(sum(found.rows.values()) for found in source.log.transactions(before, position))
+            before = position
+    ends: list[JobId] = []
+    total = 0
+    for place, count in enumerate(rows):
+        job = JobId(after + 1 + place)
+        if total and total + count >= many_rows:
+            ends.append(JobId(job - 1))
+            total = 0
+        total += count
+    if upto > after:
+        ends.append(upto)
+    return ends
+
+
+def run_stages(
+    stages: Sequence[Stage], upto: JobId, new_batch: Callable[[], Batch], flow_of: Callable[[Stage], Flow | None]
+) -> list[FlowFailed]:
+    """Advances every stage whose inputs advance; gives the failures."""
+    failures: list[FlowFailed] = []
+    failed: set[str] = set()
+    batch = new_batch()
+    try:
+        for stage in stages:
+            if stage.target.through >= upto:
+                continue
+            if failed.intersection(stage.inputs):
+                failed.add(stage.name)
+                continue
+            try:
+                _advance(stage, upto, batch, flow_of(stage))
+            except FlowFailed as failure:
+                failures.append(failure)
+                failed.add(stage.name)
+    finally:
+        batch.close()
+    return failures
+
+
+def _advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
+    after = stage.target.through
+    try:
+        stage.advance(upto, batch)
+    except (PySparkException, FlowFailed) as error:
+        if upto - after == 1:
+            raise _failure(stage, upto, flow, error) from error
+        middle = JobId((after + upto) // 2)
+        _advance(stage, middle, batch, flow)
+        _advance(stage, upto, batch, flow)
+
+
+def _failure(stage: Stage, job: JobId, flow: Flow | None, error: Exception) -> FlowFailed:
+    where = flow.where if flow is not None else None
+    if isinstance(error, HeadgateError):
+        return FlowFailed(error.what, where=where, hint=error.hint)
+    return FlowFailed(
+        f"flow {stage.name} failed in job {job}: {first_line(error)}",
+        where=where,
+        hint="correct the flow or the data; earlier jobs are complete",
+    )

@@ -1,0 +1,163 @@
+"""Reading snapshots: a query's tables become views of one job, pinned while the answer lives."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.dataflow.graph import Scan
+from headgate.dataflow.relation import column_list, quoted
+from headgate.delta.changes import COPY, ROW_HASH, JobId
+from headgate.errors import DefiniteError, Location, UnknownTable
+from headgate.runtime.answer import Answer
+from headgate.runtime.catalog import WarehouseCatalog
+from headgate.runtime.flows import FlowPlan, first_line
+from headgate.runtime.stored import StoredTable
+from headgate.runtime.views import Views
+from headgate.sql.references import replace_tables, table_references
+from headgate.warehouse.versioned import Pin
+
+_INTERNAL_COLUMNS = (ROW_HASH, COPY)
+
+
+class Reader:
+    def __init__(
+        self,
+        session: SparkSession,
+        catalog: WarehouseCatalog,
+        stored: Callable[[str], StoredTable],
+        plan: Callable[[str], FlowPlan | None],
+    ) -> None:
+        self._session = session
+        self._catalog = catalog
+        self._stored = stored
+        self._plan = plan
+        self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
+
+    def through(self, table: str) -> JobId:
+        """The newest job at which the table can be read."""
+        plan = self._plan(table)
+        if plan is None or plan.fragment is None:
+            return self._stored(table).through
+        return min(self._input_through(plan, name, node) for name, node in plan.fragment.inputs)
+
+    def _input_through(self, plan: FlowPlan, name: str, node: object) -> JobId:
+        if isinstance(node, Scan):
+            return self.through(node.table)
+        return self._stored(f"{plan.name}.{name}").through
+
+    def sql(self, text: str, job: JobId | None) -> Answer:
+        references = table_references(text, Location("query"))
+        names = tuple(dict.fromkeys(self._known(reference.name) for reference in references))
+        chosen = min((self.through(name) for name in names), default=JobId(0)) if job is None else job
+        snapshot = _Snapshot(self, chosen)
+        try:
+            mapping = {
+                reference.name: snapshot.view(self._known(reference.name), hidden=_mentioned(text))
+                for reference in references
+            }
+            frame = self._session.sql(replace_tables(text, mapping))
+        except PySparkException as error:
+            snapshot.release()
+            raise DefiniteError(f"the query cannot be answered: {first_line(error)}") from None
+        except BaseException:
+            snapshot.release()
+            raise
+        return Answer(frame, chosen, snapshot.release)
+
+    def table(self, name: str, job: JobId | None) -> Answer:
+        known = self._known(name)
+        chosen = self.through(known) if job is None else job
+        snapshot = _Snapshot(self, chosen)
+        try:
+            entry = self._catalog.find(known)
+            hidden = {column for column in (entry.hidden.names if entry and entry.is_versioned else ())}
+            view = snapshot.view(known, hidden=lambda column: column in hidden)
+            frame = self._session.sql(f"SELECT * FROM {view}")
+        except BaseException:
+            snapshot.release()
+            raise
+        return Answer(frame, chosen, snapshot.release)
+
+    def _known(self, name: str) -> str:
+        entry = self._catalog.find(name)
+        if entry is None:
+            close = difflib.get_close_matches(name, self._catalog.names(), n=1)
+            hint = (
+                f"did you mean {close[0]}?" if close else f"there are {', '.join(self._catalog.names()) or 'no tables'}"
+            )
+            raise UnknownTable(f"there is no table {name}", hint=hint)
+        return entry.name
+
+    def _frame(self, snapshot: _Snapshot, name: str, job: JobId) -> DataFrame:
+        plan = self._plan(name)
+        if plan is None or plan.fragment is None:
+            table = self._stored(name)
+            snapshot.pins.append(table.main.pin(job))
+            return table.main.frame(self._session, job)
+        return self._fragment_frame(snapshot, plan, job)
+
+    def _fragment_frame(self, snapshot: _Snapshot, plan: FlowPlan, job: JobId) -> DataFrame:
+        """Runs what is not incremental; functions of context are evaluated once per job."""
+        assert plan.fragment is not None
+        place = (plan.name, plan.fingerprint, job)
+        schema = plan.entry.schema
+        if place in self._evaluated:
+            return self._session.createDataFrame(self._evaluated[place], schema)
+        mapping = {}
+        for name, node in plan.fragment.inputs:
+            if isinstance(node, Scan):
+                outputs = ", ".join(f"{quoted(output.sql)} AS {quoted(output.name)}" for output in node.outputs)
+                below = snapshot.view(node.table, hidden=lambda _: True)
+                mapping[name] = f"(SELECT {outputs or '1 AS __one'} FROM {below})"
+            else:
+                table = self._stored(f"{plan.name}.{name}")
+                snapshot.pins.append(table.main.pin(job))
+                rows = snapshot.views.of_frame(table.main.frame(self._session, job))
+                mapping[name] = f"(SELECT {column_list(node.columns)} FROM {rows})"
+        frame = self._session.sql(replace_tables(plan.fragment.sql, mapping))
+        if plan.fragment.context:
+            self._evaluated[place] = frame.toArrow()
+            return self._session.createDataFrame(self._evaluated[place], schema)
+        return frame
+
+    def forget_before(self, job: JobId) -> None:
+        """Drops evaluated fragments of jobs that are no longer retained."""
+        self._evaluated = {place: rows for place, rows in self._evaluated.items() if place[2] >= job}
+
+
+class _Snapshot:
+    """The tables of one job, as views."""
+
+    def __init__(self, reader: Reader, job: JobId) -> None:
+        self._reader = reader
+        self._job = job
+        self.views = Views(reader._session)
+        self.pins: list[Pin] = []
+        self._frames: dict[str, DataFrame] = {}
+
+    def view(self, name: str, hidden: Callable[[str], bool]) -> str:
+        """A view of the table with the columns that `*` stands for and the hidden ones that are asked for."""
+        if name not in self._frames:
+            self._frames[name] = self._reader._frame(self, name, self._job)
+        frame = self._frames[name]
+        entry = self._reader._catalog.find(name)
+        assert entry is not None
+        shown = [column for column in frame.columns if column in entry.schema.names]
+        shown += [column for column in entry.hidden.names if hidden(column)]
+        return self.views.of_frame(frame.select(*[quoted(column) for column in shown]))
+
+    def release(self) -> None:
+        for pin in self.pins:
+            pin.release()
+        self.pins.clear()
+        self.views.close()
+
+
+def _mentioned(text: str) -> Callable[[str], bool]:
+    return lambda column: re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) is not None

@@ -1,0 +1,89 @@
+"""The ledger read as a whole: which jobs, tables, flows and checkpoints count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headgate.delta.changes import JobId
+from headgate.runtime.jobs import Job
+from headgate.runtime.tables import Checkpoint
+from headgate.warehouse.ledger import Entry
+
+JOB_CLOSED = "job"
+SOURCE_TABLE = "source"
+FLOW = "flow"
+FLOW_ARCHIVED = "archived"
+ARRANGEMENT = "arrangement"
+CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRecord:
+    name: str
+    fingerprint: str
+    generation: int
+    is_versioned: bool
+    text: str | None
+    """The statement of a flow that a program declared; None for one that a project file holds."""
+    is_archived: bool = False
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "generation": self.generation,
+            "versioned": self.is_versioned,
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ArrangementRecord:
+    table: str
+    by: tuple[str, ...]
+    columns: frozenset[str]
+    path: str
+
+    def body(self) -> dict[str, Any]:
+        return {"table": self.table, "by": list(self.by), "columns": sorted(self.columns), "path": self.path}
+
+
+@dataclass
+class Records:
+    jobs: list[Job] = field(default_factory=list)
+    sources: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    flows: dict[str, FlowRecord] = field(default_factory=dict)
+    arrangements: dict[tuple[str, tuple[str, ...]], ArrangementRecord] = field(default_factory=dict)
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    """By the table's path below the storage."""
+
+    @staticmethod
+    def of(entries: Iterable[Entry]) -> Records:
+        records = Records()
+        for entry in entries:
+            records.take(entry.kind, entry.body)
+        return records
+
+    def take(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Adds what one entry says; a later entry about the same thing replaces an earlier one."""
+        match kind:
+            case "job":
+                self.jobs.append(Job.from_body(body))
+            case "source":
+                self.sources[body["table"]] = body
+            case "flow":
+                self.flows[body["name"]] = FlowRecord(
+                    body["name"], body["fingerprint"], body["generation"], body["versioned"], body["text"]
+                )
+            case "archived":
+                self.flows[body["name"]] = replace(self.flows[body["name"]], is_archived=True)
+            case "arrangement":
+                found = ArrangementRecord(body["table"], tuple(body["by"]), frozenset(body["columns"]), body["path"])
+                self.arrangements[found.table, found.by] = found
+            case "checkpoint":
+                for path, (version, through) in body["tables"].items():
+                    self.checkpoints[path] = Checkpoint(version, JobId(through))
+            case _:
+                pass

@@ -1,0 +1,189 @@
+"""A table with its arrangements, and the views through which a batch of jobs reads tables.
+
+An arrangement is a copy of some columns sorted by other columns than the table's key, so that rows are found by them. It
+takes the same changes as its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from headgate.delta.changes import JobId
+from headgate.runtime.views import Views
+from headgate.warehouse.changes import ChangeSet, conform
+from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.versioned import VersionedTable
+
+
+class StoredTable:
+    """The one writer of a versioned table and of its arrangements."""
+
+    def __init__(self, main: VersionedTable, session: SparkSession, *, small_rows: int) -> None:
+        self.main = main
+        self._session = session
+        self.arrangements: dict[tuple[str, ...], VersionedTable] = {}
+        self._small_rows = small_rows
+
+    @property
+    def spec(self) -> TableSpec:
+        return self.main.spec
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def through(self) -> JobId:
+        return self.main.through
+
+    def physical(self) -> Iterable[VersionedTable]:
+        yield self.main
+        yield from self.arrangements.values()
+
+    def is_empty(self, job: JobId) -> bool:
+        return self.main.count(job) == 0
+
+    def is_small(self, job: JobId) -> bool:
+        return self.main.count(job) <= self._small_rows
+
+    def schema_of(self, columns: tuple[str, ...]) -> StructType:
+        return StructType([self.spec.schema[column] for column in columns])
+
+    def apply(self, changes: ChangeSet | None, through: JobId) -> None:
+        for arrangement in self.arrangements.values():
+            arrangement.apply(changes and _of_columns(changes, arrangement.spec), through)
+        self.main.apply(changes, through)
+
+    def changes(self, after: JobId, upto: JobId) -> ChangeSet | None:
+        return self.main.changes(after, upto)
+
+    def lookup(
+        self, columns: tuple[str, ...], values: pa.Table, job: JobId, select: tuple[str, ...]
+    ) -> pa.Table | None:
+        """Rows (at least those) whose columns equal one of the values; None when no sort order helps."""
+        for table in self.physical():
+            if not set(select) <= set(table.spec.schema.names):
+                continue
+            prefix = _usable_prefix(table.spec.sort, columns)
+            if not prefix:
+                continue
+            keys = _as_typed(values, columns, prefix, table.spec)
+            if keys is not None:
+                return table.lookup(prefix, keys, job, select, self._session)
+        return None
+
+
+def _of_columns(changes: ChangeSet, spec: TableSpec) -> ChangeSet:
+    """The changes as a table with fewer columns sees them."""
+    table = None if changes.table is None else conform(changes.table, spec)
+    return replace(changes, schema=spec.change_schema, table=table)
+
+
+def _usable_prefix(sort: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...]:
+    prefix: list[str] = []
+    for column in sort:
+        if column not in columns:
+            break
+        prefix.append(column)
+    return tuple(prefix)
+
+
+def _as_typed(values: pa.Table, columns: tuple[str, ...], prefix: tuple[str, ...], spec: TableSpec) -> pa.Table | None:
+    """The values of the prefix columns in the table's types, or None when equality could mean something else."""
+    arrays = []
+    for column in prefix:
+        wanted = spec.arrow_schema.field(column).type
+        array = values.column(columns.index(column))
+        if array.type != wanted:
+            if not (pa.types.is_null(array.type) or (pa.types.is_integer(array.type) and pa.types.is_integer(wanted))):
+                return None
+            try:
+                array = array.cast(wanted)
+            except pa.ArrowInvalid:
+                return None
+        arrays.append(array)
+    return pa.table(arrays, names=list(prefix))
+
+
+class BatchViews:
+    """Views that the stages of one batch share: each table's changes and whole tables are entered once."""
+
+    def __init__(self, session: SparkSession, kept: KeptViews) -> None:
+        self._views = Views(session)
+        self._kept = kept
+        self._changes: dict[tuple[str, JobId, JobId], tuple[str, pa.Table] | None] = {}
+        self._whole: dict[tuple[str, JobId], str] = {}
+
+    @property
+    def session(self) -> SparkSession:
+        return self._views.session
+
+    def of_rows(self, rows: pa.Table, schema: StructType) -> str:
+        return self._views.of_rows(rows, schema)
+
+    def of_frame(self, frame: DataFrame) -> str:
+        return self._views.of_frame(frame)
+
+    def collect(self, text: str) -> tuple[pa.Table, StructType]:
+        return self._views.collect(text)
+
+    def changes(self, table: StoredTable, after: JobId, upto: JobId) -> tuple[str, pa.Table] | None:
+        """The table's changes in (after, upto] as a view and as rows."""
+        place = (table.name, after, upto)
+        if place not in self._changes:
+            found = table.changes(after, upto)
+            entered = None
+            if found is not None and found.rows:
+                rows = found.read()
+                entered = (self.of_rows(rows, table.spec.change_schema), rows)
+            self._changes[place] = entered
+        return self._changes[place]
+
+    def whole(self, table: StoredTable, job: JobId) -> str:
+        """A view of all of the table's rows at the job."""
+        place = (table.name, job)
+        if place not in self._whole:
+            if table.is_small(job):
+                self._whole[place] = self._kept.view(self.session, table, job)
+            else:
+                self._whole[place] = self.of_frame(table.main.frame(self.session, job))
+        return self._whole[place]
+
+    def close(self) -> None:
+        self._views.close()
+        self._kept.drop_retired()
+
+
+class KeptViews:
+    """Views of small tables, kept from batch to batch while the table does not change."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, str], tuple[JobId, Views, str]] = {}
+        self._retired: list[Views] = []
+
+    def view(self, session: SparkSession, table: StoredTable, job: JobId) -> str:
+        place = (id(session), table.name)
+        kept = self._kept.get(place)
+        if kept is not None and kept[0] <= job and not table.main.changed(kept[0], job):
+            return kept[2]
+        if kept is not None:
+            self._retired.append(kept[1])
+        views = Views(session)
+        name = views.of_rows(table.main.collected(job), table.spec.schema)
+        self._kept[place] = (job, views, name)
+        return name
+
+    def forget(self, table: str) -> None:
+        for place in [place for place in self._kept if place[1] == table]:
+            self._retired.append(self._kept.pop(place)[1])
+
+    def drop_retired(self) -> None:
+        """Drops the views that were replaced; called when no batch can still name them."""
+        for views in self._retired:
+            views.close()
+        self._retired.clear()

@@ -1,0 +1,51 @@
+"""Temporary views of one Spark session: how rows that the driver holds reach a query's text.
+
+A view made here lives until `close`. Names are never reused, so a cached plan can not meet other rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+_numbers = itertools.count()
+_numbers_lock = threading.Lock()
+
+
+def _fresh_name() -> str:
+    with _numbers_lock:
+        return f"headgate_view_{next(_numbers)}"
+
+
+class Views:
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+        self._names: list[str] = []
+
+    def of_rows(self, rows: pa.Table, schema: StructType) -> str:
+        """A view of Arrow rows; the columns take the schema's types, by position."""
+        return self.of_frame(local_frame(self.session, rows, schema))
+
+    def of_frame(self, frame: DataFrame) -> str:
+        name = _fresh_name()
+        frame.createOrReplaceTempView(name)
+        self._names.append(name)
+        return name
+
+    def collect(self, text: str) -> tuple[pa.Table, StructType]:
+        """Runs the query and brings its rows to the driver."""
+        frame = self.session.sql(text)
+        return frame.toArrow(), frame.schema
+
+    def close(self) -> None:
+        for name in self._names:
+            self.session.catalog.dropTempView(name)
+        self._names.clear()
+
+
+def local_frame(session: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    return session.createDataFrame(rows, schema=schema)

@@ -1,0 +1,276 @@
+"""GROUP BY: keys and aggregate calls, and how expressions above them read the result.
+
+    SELECT upper(city) AS c, sum(x) / count(*) … GROUP BY 1
+    Project  group = upper(city)  ->  Aggregate keys (group,) calls sum, count  ->  group AS c, sum_1 / count_1
+
+Grouping sets are one input row per set, with the keys outside the set NULL, grouped once with the set's number, as in Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from sqlglot import exp
+
+from headgate.dataflow.graph import Aggregate, AggregateCall, Node, Output, Project, UnionAll
+from headgate.errors import FlowError
+from headgate.sql.context import Context
+from headgate.sql.expressions import Rendered, Renderer, column, has_aggregate, is_subquery
+from headgate.sql.functions import (
+    AGGREGATES,
+    GROUPING,
+    ORDER_DEPENDENT_AGGREGATES,
+    ZERO_WHEN_EMPTY,
+    function_name,
+    is_aggregate,
+)
+from headgate.sql.names import canonical, folded
+from headgate.sql.scope import NotIncremental
+
+
+def group_expressions(
+    select: exp.Select, items: Sequence[tuple[str, exp.Expr]], renderer: Renderer
+) -> tuple[list[exp.Expr], list[list[int]] | None]:
+    """The GROUP BY expressions, ordinals and aliases resolved; for grouping sets also the members of each set."""
+    group = select.args.get("group")
+    if group is None:
+        return [], None
+    if group.args.get("all") and not group.expressions:
+        return [item for _, item in items if not has_aggregate(item)], None
+    if group.args.get("totals") or group.args.get("cube") or group.args.get("rollup"):
+        raise NotIncremental("GROUP BY … WITH CUBE or ROLLUP is not incremental")
+    expressions: list[exp.Expr] = []
+    sets: list[list[int]] = [[]]
+    plain = True
+
+    def index(node: exp.Expr) -> int:
+        resolved = _resolved(node, items, renderer)
+        text = canonical(renderer.render(resolved).sql)
+        for position, known in enumerate(expressions):
+            if canonical(renderer.render(known).sql) == text:
+                return position
+        expressions.append(resolved)
+        return len(expressions) - 1
+
+    for part in group.expressions:
+        choices = _sets(part, index)
+        plain = plain and not isinstance(part, (exp.GroupingSets, exp.Cube, exp.Rollup))
+        sets = [have + more for have in sets for more in choices]
+    trailing = group.args.get("grouping_sets")
+    if trailing:
+        plain = False
+        sets = [more for part in trailing for more in _sets(part, index)]
+    return expressions, None if plain else sets
+
+
+def _sets(node: exp.Expr, index: object) -> list[list[int]]:
+    assert callable(index)
+    if isinstance(node, exp.GroupingSets):
+        return [item for part in node.expressions for item in _sets(part, index)]
+    if isinstance(node, (exp.Cube, exp.Rollup)):
+        units = [_members(part, index) for part in node.expressions]
+        if isinstance(node, exp.Rollup):
+            return [sum(units[:length], []) for length in range(len(units), -1, -1)]
+        chosen = [kept for length in range(len(units), -1, -1) for kept in combinations(units, length)]
+        return [sum(kept, []) for kept in chosen]
+    return [_members(node, index)]
+
+
+def _members(node: exp.Expr, index: object) -> list[int]:
+    assert callable(index)
+    if isinstance(node, exp.Tuple):
+        return [index(part) for part in node.expressions]
+    if isinstance(node, exp.Paren):
+        return [index(node.this)]
+    return [index(node)]
+
+
+def _resolved(node: exp.Expr, items: Sequence[tuple[str, exp.Expr]], renderer: Renderer) -> exp.Expr:
+    """What a GROUP BY element means: an ordinal or an alias stands for its select item."""
+    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+        position = int(node.name)
+        if not 1 <= position <= len(items):
+            raise FlowError(
+                f"GROUP BY {position}: the query has {len(items)} columns", where=renderer.query.location(node)
+            )
+        return items[position - 1][1]
+    if isinstance(node, exp.Column) and len(node.parts) == 1:
+        if renderer.scope.find((node.name,), renderer.query.location(node)) is None:
+            for name, item in items:
+                if folded(name) == folded(node.name):
+                    return item
+    return node
+
+
+class Grouping:
+    """One Aggregate in the making: collects calls, then says by which columns expressions read it."""
+
+    def __init__(
+        self,
+        context: Context,
+        renderer: Renderer,
+        keys: Sequence[exp.Expr],
+        sets: list[list[int]] | None,
+        carried: Sequence[str],
+        *,
+        late: bool = False,
+    ) -> None:
+        self._context = context
+        self._renderer = renderer
+        self._sets = sets
+        self._carried = tuple(carried)
+        self._late = late
+        self._expressions = [renderer.local(key) for key in keys]
+        self._names = [
+            item.sql if item.is_column and sets is None else context.names.fresh("group") for item in self._expressions
+        ]
+        self._by_text = {canonical(item.sql): name for item, name in zip(self._expressions, self._names, strict=True)}
+        self._calls: dict[tuple[str, tuple[str, ...], bool, str | None], AggregateCall] = {}
+        self._set_number = context.names.fresh("grouping_set")
+
+    def prepare(self, node: exp.Expr) -> None:
+        """Registers, in the renderer, what the parts of an expression over the groups stand for."""
+        if id(node) in self._renderer.replacements:
+            return
+        if is_subquery(node):
+            if isinstance(node, exp.In):
+                self.prepare(node.this)
+            return
+        if isinstance(node, exp.Filter) and is_aggregate(node.this):
+            self._replace(node, self._call(node.this, node.expression))
+            return
+        if isinstance(node, exp.WithinGroup) or (is_aggregate(node) and not _in_window(node)):
+            self._replace(node, self._call(node, None))
+            return
+        if function_name(node) in GROUPING:
+            self._replace(node, self._grouping(node))
+            return
+        if not has_aggregate(node) and not isinstance(node, (exp.Star, exp.Literal, exp.Alias)):
+            key = self._key(node)
+            if key is not None:
+                self._replace(node, column(key))
+                return
+        if isinstance(node, exp.Column):
+            self._ungrouped(node)
+            return
+        for child in node.iter_expressions():
+            self.prepare(child)
+
+    def lower(self, node: Node) -> Node:
+        """The Aggregate over the node."""
+        if self._sets is None:
+            pending = [
+                Output(name, item.sql)
+                for name, item in zip(self._names, self._expressions, strict=True)
+                if not item.is_column
+            ]
+            if pending:
+                node = Project(node, tuple(Output(name, name) for name in node.columns) + tuple(pending))
+            keys = tuple(dict.fromkeys((*self._carried, *self._names)))
+        else:
+            node = self._expanded(node)
+            keys = tuple(dict.fromkeys((*self._carried, *self._names, self._set_number)))
+        return _aggregate(node, keys, tuple(self._calls.values()), self._context)
+
+    def _expanded(self, node: Node) -> Node:
+        kept = tuple(Output(name, name) for name in node.columns)
+        branches: list[Node] = []
+        for number, members in enumerate(self._sets or ()):
+            keys = tuple(
+                Output(name, item.sql if index in members else f"IF(false, {item.sql}, NULL)")
+                for index, (name, item) in enumerate(zip(self._names, self._expressions, strict=True))
+            )
+            branches.append(Project(node, (*kept, *keys, Output(self._set_number, str(number)))))
+        return UnionAll(tuple(branches))
+
+    def _replace(self, node: exp.Expr, rendered: Rendered) -> None:
+        self._renderer.replacements[id(node)] = rendered
+
+    def _key(self, node: exp.Expr) -> str | None:
+        if isinstance(node, (exp.Identifier, exp.DataType, exp.Where, exp.Order, exp.WindowSpec, exp.Var)):
+            return None
+        if any(isinstance(part, exp.Window) or is_subquery(part) for part in node.walk()):
+            return None
+        try:
+            text = self._renderer.render(node).sql
+        except FlowError:
+            return None
+        return self._by_text.get(canonical(text))
+
+    def _ungrouped(self, node: exp.Column) -> None:
+        aliased = self._renderer.aliases.get(folded(node.name)) if len(node.parts) == 1 else None
+        if aliased is not None and id(aliased) != id(node):
+            self.prepare(aliased)
+            rendered = self._renderer.render(aliased)
+            sql = rendered.sql if rendered.is_column else f"({rendered.sql})"
+            self._replace(node, Rendered(sql, rendered.columns, rendered.foreign))
+            return
+        rendered = self._renderer.render(node)
+        if rendered.columns <= set(self._names) | set(self._carried) | rendered.foreign:
+            return
+        raise FlowError(
+            f"column '{self._renderer.query.written(node)}' is neither grouped nor inside an aggregate",
+            where=self._renderer.query.location(node),
+            hint="add it to GROUP BY or aggregate it",
+        )
+
+    def _call(self, node: exp.Expr, where: exp.Expr | None) -> Rendered:
+        function = function_name(node)
+        if function is None or function in ORDER_DEPENDENT_AGGREGATES or function not in AGGREGATES:
+            raise NotIncremental(f"{function or 'this aggregate'}() depends on the order of rows")
+        arguments: list[exp.Expr] = list(node.expressions)
+        distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
+        if distinct:
+            arguments = list(arguments[0].expressions)
+        if len(arguments) == 1 and isinstance(arguments[0], exp.Star):
+            arguments = []
+        texts = tuple(self._renderer.local(item).sql for item in arguments)
+        condition = None if where is None else self._renderer.local(where.this).sql
+        key = (function, tuple(canonical(text) for text in texts), distinct, condition and canonical(condition))
+        if key not in self._calls:
+            name = self._context.names.fresh(function)
+            self._calls[key] = AggregateCall(name, function, texts, distinct, condition)
+        name = self._calls[key].name
+        if self._late and function in ZERO_WHEN_EMPTY:
+            return Rendered(f"coalesce({name}, 0L)", frozenset((name,)))
+        return column(name)
+
+    def _grouping(self, node: exp.Expr) -> Rendered:
+        """`grouping(key)` and `grouping_id(…)`: constants of each grouping set."""
+        if self._sets is None:
+            raise NotIncremental("grouping() without grouping sets")
+        asked = [
+            [position for position, item in enumerate(self._expressions) if canonical(item.sql) == text]
+            for text in (canonical(self._renderer.render(item).sql) for item in node.expressions)
+        ]
+        if not all(asked):
+            raise FlowError("grouping() takes GROUP BY expressions", where=self._renderer.query.location(node))
+        positions = [found[0] for found in asked] or list(range(len(self._names)))
+        cases: list[str] = []
+        for number, members in enumerate(self._sets):
+            bits = 0
+            for position in positions:
+                bits = bits * 2 + (position not in members)
+            cases.append(f"WHEN {number} THEN {bits}")
+        target = "TINYINT" if function_name(node) == "grouping" else "BIGINT"
+        sql = f"CAST(CASE {self._set_number} {' '.join(cases)} END AS {target})"
+        return Rendered(sql, frozenset((self._set_number,)))
+
+
+def _in_window(node: exp.Expr) -> bool:
+    parent = node.parent
+    while isinstance(parent, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)):
+        node, parent = parent, parent.parent
+    return isinstance(parent, exp.Window) and parent.this is node
+
+
+def _aggregate(node: Node, keys: tuple[str, ...], calls: tuple[AggregateCall, ...], context: Context) -> Node:
+    """The Aggregate; where all calls are DISTINCT over the same arguments, duplicates go first."""
+    arguments = {call.arguments for call in calls}
+    if not calls or not all(call.distinct and call.where is None for call in calls) or len(arguments) != 1:
+        return Aggregate(node, keys, calls)
+    values = [Rendered(text, frozenset((text,))) for text in calls[0].arguments]
+    node, names = context.joins.with_columns(node, values, "value")
+    distinct = Aggregate(node, tuple(dict.fromkeys((*keys, *names))))
+    return Aggregate(distinct, keys, tuple(AggregateCall(call.name, call.function, names) for call in calls))

@@ -1,0 +1,246 @@
+"""Expressions: the user's text with column references replaced by graph columns.
+
+p.total * 1.2BD  ->  p__total * 1.2BD          r.s.field  ->  r__s.field
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from headgate.errors import FlowError
+from headgate.sql.functions import GENERATORS, context_function, function_name, is_aggregate, is_unit
+from headgate.sql.names import folded, is_simple, quoted
+from headgate.sql.positions import Edit, QueryText
+from headgate.sql.scope import Environment, NotIncremental, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """Spark SQL text over graph columns, the columns it uses, and those of them that belong to queries around."""
+
+    sql: str
+    columns: frozenset[str] = frozenset()
+    foreign: frozenset[str] = frozenset()
+
+    @property
+    def is_column(self) -> bool:
+        return is_simple(self.sql) and self.sql in self.columns
+
+
+def column(name: str) -> Rendered:
+    return Rendered(name, frozenset((name,)))
+
+
+def is_subquery(node: exp.Expr) -> bool:
+    """Whether the node is a subquery used as an expression, with its EXISTS or IN around it."""
+    if isinstance(node, exp.Exists):
+        return True
+    if isinstance(node, exp.In):
+        return node.args.get("query") is not None
+    if isinstance(node, exp.Subquery):
+        return not isinstance(node.parent, (exp.From, exp.Join, exp.Lateral))
+    return isinstance(node, exp.Query)
+
+
+def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The nodes of an expression, those inside its subqueries left out."""
+    yield node
+    if is_subquery(node):
+        if isinstance(node, exp.In):
+            yield from own_nodes(node.this)
+        return
+    for child in node.iter_expressions():
+        yield from own_nodes(child)
+
+
+def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
+    """The parts that AND connects."""
+    if node is None:
+        return []
+    inner = unwrapped(node)
+    if isinstance(inner, exp.And):
+        return conjuncts(inner.this) + conjuncts(inner.expression)
+    return [inner]
+
+
+def disjuncts(node: exp.Expr) -> list[exp.Expr]:
+    """The parts that OR connects."""
+    inner = unwrapped(node)
+    if isinstance(inner, exp.Or):
+        return disjuncts(inner.this) + disjuncts(inner.expression)
+    return [inner]
+
+
+def unwrapped(node: exp.Expr) -> exp.Expr:
+    """The node without parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+@dataclass
+class Renderer:
+    """Renders the expressions of one query.
+
+    `replacements` holds nodes that stand for a computed column (aggregates, windows, subqueries), by identity; `aliases`
+    the select items that later ones may name. `free`: any function may stay, because the text runs as written.
+    """
+
+    query: QueryText
+    scope: Scope
+    environment: Environment
+    replacements: dict[int, Rendered] = field(default_factory=dict)
+    aliases: dict[str, exp.Expr] = field(default_factory=dict)
+    free: bool = False
+
+    def render(self, node: exp.Expr) -> Rendered:
+        """The expression's text; uses of outer columns are reported in it, and not recorded."""
+        edits: list[Edit] = []
+        columns: set[str] = set()
+        foreign: set[str] = set()
+        self._visit(node, edits, columns, foreign)
+        first, last = self.query.span(node)
+        return Rendered(self.query.slice(first, last, edits), frozenset(columns), frozenset(foreign))
+
+    def local(self, node: exp.Expr) -> Rendered:
+        """The expression's text, where outer columns make the subquery need more than its conditions."""
+        rendered = self.render(node)
+        if rendered.foreign:
+            self.environment.use.columns.update(rendered.foreign)
+            self.environment.use.elsewhere = True
+        return rendered
+
+    def _visit(self, node: exp.Expr, edits: list[Edit], columns: set[str], foreign: set[str]) -> None:
+        replacement = self.replacements.get(id(node))
+        if replacement is not None:
+            edits.append(Edit(*self.query.span(node), replacement.sql))
+            columns.update(replacement.columns)
+            foreign.update(replacement.foreign)
+            return
+        if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+            if not is_unit(node):
+                self._visit_column(node, edits, columns, foreign)
+            return
+        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+            self._visit_star(node, edits, columns)
+            return
+        self._check(node)
+        for child in node.iter_expressions():
+            self._visit(child, edits, columns, foreign)
+
+    def _check(self, node: exp.Expr) -> None:
+        where = self.query.location(node)
+        if isinstance(node, (exp.Placeholder, exp.Parameter)):
+            raise FlowError("a parameter marker has no value here", where=where, hint="write the value")
+        if self.free:
+            return
+        if is_subquery(node):
+            raise NotIncremental("a subquery stands where it cannot be turned into a join")
+        name = context_function(node)
+        if name is not None:
+            raise NotIncremental(f"{name}() depends on when and where it is called", context=True)
+        if isinstance(node, exp.Window):
+            raise FlowError(
+                "a window function is not allowed here", where=where, hint="use it in the SELECT list or in QUALIFY"
+            )
+        if is_aggregate(node):
+            raise FlowError(
+                f"the aggregate {function_name(node)}() is not allowed here",
+                where=where,
+                hint="use it in the SELECT list or in HAVING",
+            )
+        if function_name(node) in GENERATORS:
+            raise NotIncremental(f"{function_name(node)}() inside an expression")
+
+    def _visit_column(self, node: exp.Column, edits: list[Edit], columns: set[str], foreign: set[str]) -> None:
+        identifiers = [part for part in node.parts if isinstance(part, exp.Identifier)]
+        parts = tuple(part.name for part in identifiers)
+        where = self.query.location(node)
+        found = self.scope.find(parts, where)
+        if found is None:
+            self._visit_alias(node, identifiers, edits, columns, foreign)
+            return
+        name = found.field.column
+        columns.add(name)
+        domain = self.environment.domain
+        if found.depth and (domain is None or name not in domain.node.columns):
+            foreign.add(name)
+        text = name
+        if found.parts == len(identifiers) and _names_a_field(node):
+            text = f"{name} AS {quoted(identifiers[-1].name)}"
+        first = self.query.identifier_span(identifiers[0])[0]
+        last = self.query.identifier_span(identifiers[found.parts - 1])[1]
+        edits.append(Edit(first, last, text))
+
+    def _visit_alias(
+        self,
+        node: exp.Column,
+        identifiers: list[exp.Identifier],
+        edits: list[Edit],
+        columns: set[str],
+        foreign: set[str],
+    ) -> None:
+        parts = tuple(part.name for part in identifiers)
+        aliased = self.aliases.get(folded(parts[0]))
+        if aliased is None:
+            raise self.scope.unknown(parts, self.query.location(node))
+        if self.free:
+            return
+        rendered = self.render(aliased)
+        columns.update(rendered.columns)
+        foreign.update(rendered.foreign)
+        index = self.query.identifier_span(identifiers[0])[0]
+        edits.append(Edit(index, index, rendered.sql if rendered.is_column else f"({rendered.sql})"))
+
+    def _visit_star(self, node: exp.Expr, edits: list[Edit], columns: set[str]) -> None:
+        call = node.parent
+        name = function_name(call) if call is not None else None
+        if name == "count" and isinstance(node, exp.Star):
+            return
+        qualifier = tuple(part.name for part in node.parts[:-1]) if isinstance(node, exp.Column) else ()
+        fields = self.scope.star(qualifier)
+        if fields is None or name is None:
+            raise FlowError("'*' has no meaning here", where=self.query.location(node))
+        columns.update(item.column for item in fields)
+        texts = [f"{item.column} AS {quoted(item.name)}" if name == "struct" else item.column for item in fields]
+        edits.append(Edit(*self.query.span(node), ", ".join(texts)))
+
+
+def _names_a_field(node: exp.Column) -> bool:
+    """Whether Spark names a struct's field by this column, so that replacing it would rename the field."""
+    parent = node.parent
+    if parent is None:
+        return False
+    if function_name(parent) == "struct":
+        return True
+    return isinstance(parent, exp.Tuple) and not isinstance(parent.parent, (exp.In, exp.Binary, exp.GroupingSets))
+
+
+def has_aggregate(node: exp.Expr) -> bool:
+    """Whether the expression calls an aggregate that is not a window function."""
+    for part in own_nodes(node):
+        if is_aggregate(part) and not _is_windowed(part):
+            return True
+    return False
+
+
+def _is_windowed(node: exp.Expr) -> bool:
+    parent = node.parent
+    while isinstance(parent, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)):
+        node, parent = parent, parent.parent
+    return isinstance(parent, exp.Window) and parent.this is node
+
+
+def top_subqueries(nodes: Iterable[exp.Expr]) -> list[exp.Expr]:
+    """The outermost subqueries in these expressions."""
+    return [part for node in nodes for part in own_nodes(node) if is_subquery(part)]
+
+
+def is_grouped(select: exp.Select) -> bool:
+    """Whether the SELECT aggregates."""
+    if select.args.get("group") or select.args.get("having"):
+        return True
+    return any(has_aggregate(item) for item in select.expressions)

@@ -1,0 +1,125 @@
+"""Lowering: a view's SELECT becomes an operator graph, or a fragment over graphs where a part is not incremental."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from sqlglot import exp
+
+from headgate.dataflow.flow import MaterializedView
+from headgate.dataflow.graph import LookupMiss, Node, Output, Project
+from headgate.errors import FlowError, Location
+from headgate.sql.context import Context
+from headgate.sql.fragments import FragmentBuilder
+from headgate.sql.joins import JoinBuilder
+from headgate.sql.names import NameAllocator, folded
+from headgate.sql.positions import QueryText
+from headgate.sql.prune import pruned
+from headgate.sql.scope import Catalog, Environment, Field, Lowered, NotIncremental
+from headgate.sql.select import Selects, lower_select
+from headgate.sql.set_operations import lower_set_operation
+from headgate.sql.statements import LOOKUP_MISS, CreateView
+
+
+def lower_view(statement: CreateView, catalog: Catalog) -> MaterializedView:
+    """The view as a graph whose columns are the view's, or as a fragment."""
+    query = QueryText(statement.query_text, Location(statement.where.file, statement.query_line))
+    tree = query.parse()
+    if not isinstance(tree, exp.Query):
+        raise FlowError(
+            f"view '{statement.name}' is not a query", where=query.where, hint="write AS SELECT … or AS WITH … SELECT …"
+        )
+    miss = cast(LookupMiss, statement.properties.get(LOOKUP_MISS, "unknown"))
+    lowering = Lowering(query, catalog, miss)
+    try:
+        lowered = lowering.lower(tree, Environment())
+    except NotIncremental as failure:
+        builder = FragmentBuilder(lowering.context, lowering.common_tables)
+        fragment, names = builder.build(tree, failure)
+        outputs = checked_names(names, query.location(tree))
+        return MaterializedView(
+            statement.name, statement.query_text, statement.where, fragment, outputs, dict(statement.properties)
+        )
+    outputs = checked_names([item.name for item in lowered.fields], query.location(tree))
+    node = named(lowered, outputs)
+    return MaterializedView(
+        statement.name, statement.query_text, statement.where, node, outputs, dict(statement.properties)
+    )
+
+
+def named(lowered: Lowered, outputs: Sequence[str]) -> Node:
+    """The query with its columns under the names that users see, and nothing else in the graph."""
+    columns = tuple(Output(name, item.column) for name, item in zip(outputs, lowered.fields, strict=True))
+    return pruned(Project(lowered.node, columns))
+
+
+def checked_names(names: Sequence[str], where: Location) -> tuple[str, ...]:
+    """The view's column names: each once, none of those that headgate keeps for itself."""
+    seen: set[str] = set()
+    for name in names:
+        if folded(name) in seen:
+            raise FlowError(
+                f"the view has two columns called '{name}'", where=where, hint="give one of them another name with AS"
+            )
+        if name.startswith("__"):
+            raise FlowError(
+                f"a view's column cannot be called '{name}'",
+                where=where,
+                hint="names that begin with two underscores are headgate's own: rename it with AS",
+            )
+        seen.add(folded(name))
+    return tuple(names)
+
+
+class Lowering:
+    """Lowers the queries of one text."""
+
+    def __init__(self, query: QueryText, catalog: Catalog, lookup_miss: LookupMiss) -> None:
+        names = NameAllocator()
+        joins = JoinBuilder(names, catalog)
+        self.context = Context(query, catalog, names, joins, lookup_miss, Selects(), self.lower)
+
+    def lower(self, query: exp.Expr, environment: Environment) -> Lowered:
+        """A query: SELECT, set operation, with common table expressions before it."""
+        if query.args.get("with_") is not None:
+            tables = self.common_tables(query.args["with_"], environment.tables)
+            environment = Environment(tables, environment.outer, environment.domain, environment.use)
+        if isinstance(query, exp.Select):
+            return lower_select(query, self.context, environment)
+        for option in ("limit", "offset"):
+            if query.args.get(option):
+                raise NotIncremental(f"{option.upper()} keeps only some of the rows")
+        if isinstance(query, exp.SetOperation):
+            return lower_set_operation(query, self.context, environment)
+        if isinstance(query, exp.Subquery) and isinstance(query.this, exp.Query):
+            return self.lower(query.this, environment)
+        raise NotIncremental("this form of query is not incremental")
+
+    def common_tables(
+        self, clause: exp.With, known: Mapping[str, Lowered | NotIncremental]
+    ) -> dict[str, Lowered | NotIncremental]:
+        """The tables of a WITH clause; each may read those before it."""
+        tables = dict(known)
+        for table in clause.expressions:
+            name = folded(table.alias)
+            if clause.args.get("recursive"):
+                tables[name] = NotIncremental("a recursive query is not incremental")
+                continue
+            try:
+                tables[name] = self._renamed(self.lower(table.this, Environment(dict(tables))), table)
+            except NotIncremental as failure:
+                tables[name] = failure
+        return tables
+
+    def _renamed(self, lowered: Lowered, table: exp.CTE) -> Lowered:
+        names = [item.name for item in table.args["alias"].args.get("columns") or ()]
+        if not names:
+            return lowered
+        if len(names) != len(lowered.fields):
+            raise FlowError(
+                f"'{table.alias}' names {len(names)} columns, but its query has {len(lowered.fields)}",
+                where=self.context.query.location(table),
+            )
+        fields = tuple(Field(name, item.column) for name, item in zip(names, lowered.fields, strict=True))
+        return Lowered(lowered.node, fields)

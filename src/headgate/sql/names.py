@@ -1,0 +1,106 @@
+"""Names in the graph: unique, simple identifiers, so that no expression needs a quote or a qualifier."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_PIECES = re.compile(
+    r"""(?P<string>[rR]?'(?:[^'\\]|\\.)*'|[rR]?"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)|(?<![.\w])(?P<word>[A-Za-z_][A-Za-z0-9_]*)""",
+    re.DOTALL,
+)
+
+
+def folded(name: str) -> str:
+    """The form by which names are compared: Spark ignores case."""
+    return name.casefold()
+
+
+def is_simple(text: str) -> bool:
+    """Whether an expression is one column of the graph."""
+    return _SIMPLE.match(text) is not None and text.casefold() not in ("null", "true", "false")
+
+
+def quoted(name: str) -> str:
+    """The name as Spark SQL reads it in any position."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def words(sql: str) -> set[str]:
+    """Every identifier outside strings: at least the columns that the expression uses."""
+    return {match.group("word") for match in _PIECES.finditer(sql) if match.group("word")}
+
+
+def substituted(sql: str, replacements: Mapping[str, str]) -> str:
+    """The expression with identifiers replaced; strings stay."""
+
+    def replace(match: re.Match[str]) -> str:
+        word = match.group("word")
+        return match.group(0) if word is None else replacements.get(word, word)
+
+    return _PIECES.sub(replace, sql)
+
+
+def canonical(sql: str) -> str:
+    """A form in which expressions compare equal that differ in case, white space or outer parentheses."""
+    pieces = re.split(r"""([rR]?'(?:[^'\\]|\\.)*'|[rR]?"(?:[^"\\]|\\.)*")""", sql, flags=re.DOTALL)
+    text = "".join(piece if index % 2 else re.sub(r"\s+", " ", piece).casefold() for index, piece in enumerate(pieces))
+    text = re.sub(r" ?([(),=<>+*/%-]) ?", r"\1", text).strip()
+    while text.startswith("(") and _closes_at_end(text):
+        text = text[1:-1].strip()
+    return text
+
+
+def _closes_at_end(text: str) -> bool:
+    depth = 0
+    for index, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return index == len(text) - 1
+    return False
+
+
+def all_of(predicates: Iterable[str]) -> str | None:
+    """The conjunction, None for no predicate."""
+    parts = list(dict.fromkeys(predicates))
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
+
+
+def output_name(text: str) -> str:
+    """A column name made of an expression without an alias: `sum(l.qty)` becomes sum_l_qty."""
+    return re.sub(r"_+", "_", re.sub(r"\W", "_", text.replace("*", "star"))).strip("_").lower() or "column"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint with the nearest known names."""
+    spelled = {folded(item): item for item in known}
+    near = difflib.get_close_matches(folded(name), list(spelled), n=2, cutoff=0.6)
+    if near:
+        return "did you mean " + " or ".join(spelled[item] for item in near) + "?"
+    if spelled:
+        listed = sorted(spelled.values())
+        return "known: " + ", ".join(listed[:12]) + (", …" if len(listed) > 12 else "")
+    return None
+
+
+class NameAllocator:
+    """Hands out names that no other column of the same view has."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def fresh(self, *parts: str) -> str:
+        base = "__".join(re.sub(r"[^A-Za-z0-9_]", "_", part) for part in parts if part)
+        if not base or base[0].isdigit() or base.startswith("_"):
+            base = f"c{base}"
+        number = 1
+        name = base if "__" in base else f"{base}_1"
+        while folded(name) in self._taken:
+            number += 1
+            name = f"{base}_{number}"
+        self._taken.add(folded(name))
+        return name

@@ -1,0 +1,220 @@
+"""SQL text with the position of every parsed part.
+
+The text that a user wrote is never regenerated: an expression in the graph is the user's own text with column references
+replaced. For that, each node of the syntax tree knows its span, the first and last token it was parsed from.
+
+    SELECT p.store , sum ( l.qty )          tokens 0..9
+           |-----|   |-----------|          spans of the two select items
+
+Invariants: spans nest like the tree; text rebuilt from a span differs from the original in white space and comments only.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokens import Token
+
+from headgate.errors import FlowError, Location
+
+SPAN = "span"
+
+Span = tuple[int, int]
+
+_RECORDED = (
+    "_parse_expression _parse_assignment _parse_disjunction _parse_conjunction _parse_equality _parse_comparison "
+    "_parse_range _parse_bitwise _parse_term _parse_factor _parse_exponent _parse_unary _parse_type _parse_column "
+    "_parse_column_reference _parse_field _parse_function _parse_function_call _parse_primary _parse_atom "
+    "_parse_lambda _parse_select _parse_select_or_expression _parse_ordered _parse_interval _parse_case _parse_join "
+    "_parse_cte _parse_subquery _parse_where _parse_group _parse_having _parse_qualify _parse_order _parse_limit "
+    "_parse_offset _parse_with _parse_from _parse_lateral _parse_set_operations _parse_query_modifiers _parse_table_alias "
+    "_parse_grouping_sets _parse_grouping_set _parse_cube_or_rollup _parse_table_parts _parse_id_var"
+).split()
+
+
+def _recording(name: str) -> Callable[..., Any]:
+    original = getattr(SparkParser, name)
+
+    @functools.wraps(original)
+    def parse(self: SpanParser, *arguments: Any, **options: Any) -> Any:
+        start = self._index
+        result = original(self, *arguments, **options)
+        if isinstance(result, exp.Expr) and self._index > start:
+            _widen(result, start, self._index - 1)
+        return result
+
+    return parse
+
+
+def _widen(node: exp.Expr, first: int, last: int) -> None:
+    known = node.meta.get(SPAN)
+    node.meta[SPAN] = (first, last) if known is None else (min(first, known[0]), max(last, known[1]))
+
+
+class SpanParser(SparkParser):
+    """The Spark parser, keeping functions as they are written and recording spans."""
+
+    FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
+        name: SparkParser.FUNCTION_PARSERS[name]
+        for name in ("CAST", "TRY_CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "SUBSTR", "TRIM", "LISTAGG")
+    }
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
+        name: parser for name, parser in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name != "ANY"
+    }
+
+    def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
+        start = self._index
+        if isinstance(this, exp.Expr) and not alias and SPAN not in this.meta:
+            _widen(this, self._first_token(this, start), start - 1)
+        result = super()._parse_window(this, alias)
+        if isinstance(result, exp.Expr):
+            first = result.meta[SPAN][0] if SPAN in result.meta else start
+            _widen(result, min(first, self._first_token(result, start)), self._index - 1)
+        return result
+
+    def _first_token(self, node: exp.Expr, default: int) -> int:
+        starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+        if not starts:
+            return default
+        offset = min(starts)
+        index = default
+        while index > 0 and self._tokens[index - 1].start >= offset:
+            index -= 1
+        return index
+
+    def _parse_table(self, *arguments: Any, **options: Any) -> exp.Expr | None:
+        start = self._index
+        table = super()._parse_table(*arguments, **options)
+        if isinstance(table, exp.Table) and not table.args.get("version"):
+            table.set("version", self._parse_version())
+        if isinstance(table, exp.Expr) and self._index > start:
+            _widen(table, start, self._index - 1)
+        return table
+
+
+for _name in _RECORDED:
+    setattr(SpanParser, _name, _recording(_name))
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replacement of the tokens first..last."""
+
+    first: int
+    last: int
+    text: str
+
+
+class QueryText:
+    """One query's text, its tokens and its syntax tree."""
+
+    def __init__(self, text: str, where: Location) -> None:
+        self.text = text
+        self.where = where
+        self.tokens = tokenize(text, where)
+        self._by_start = {token.start: index for index, token in reversed(list(enumerate(self.tokens)))}
+
+    def parse(self) -> exp.Expr:
+        """The one statement of the text; a FlowError with its line when it is not SQL that the parser knows."""
+        try:
+            trees = SpanParser(dialect=Spark()).parse(list(self.tokens), self.text)
+        except ParseError as error:
+            detail = error.errors[0] if error.errors else {}
+            line = detail.get("line")
+            what = str(detail.get("description") or error).split("\n")[0].rstrip(".")
+            near = str(detail.get("highlight") or "").strip()
+            raise FlowError(
+                f"cannot read this SQL: {what}" + (f", near '{near}'" if near else ""),
+                where=self.at_line(line if isinstance(line, int) else 1),
+                hint="write it as Spark SQL",
+            ) from None
+        if len(trees) != 1 or trees[0] is None:
+            raise FlowError("expected one query", where=self.where, hint="write one SELECT")
+        return trees[0]
+
+    def at_line(self, line: int) -> Location:
+        return Location(self.where.file, (self.where.line or 1) + line - 1)
+
+    def location(self, node: exp.Expr) -> Location:
+        span = self.find_span(node)
+        if span is None or span[0] >= len(self.tokens):
+            return self.where
+        token = self.tokens[span[0]]
+        return self.at_line(1 + self.text.count("\n", 0, token.start))
+
+    def find_span(self, node: exp.Expr) -> Span | None:
+        """The node's first and last token, None for a node that the parser made up."""
+        if isinstance(node, exp.Column):
+            parts = [part for part in node.parts if "start" in part.meta]
+            if parts:
+                return self.identifier_span(parts[0])[0], self.identifier_span(parts[-1])[1]
+        spans = [node.meta[SPAN]] if SPAN in node.meta else []
+        if isinstance(node, exp.Identifier) and "start" in node.meta and not spans:
+            return self.identifier_span(node)
+        for child in node.iter_expressions():
+            found = self.find_span(child)
+            if found is not None:
+                spans.append(found)
+        if not spans:
+            return None
+        return min(first for first, _ in spans), max(last for _, last in spans)
+
+    def span(self, node: exp.Expr) -> Span:
+        found = self.find_span(node)
+        if found is None:
+            raise FlowError(f"cannot find '{node.sql('spark')}' in the text", where=self.where)
+        return found
+
+    def identifier_span(self, identifier: exp.Expr) -> Span:
+        index = self._by_start[identifier.meta["start"]]
+        return index, index
+
+    def slice(self, first: int, last: int, edits: list[Edit]) -> str:
+        """Tokens first..last on one line, with the edits made."""
+        by_first = {edit.first: edit for edit in edits}
+        pieces: list[str] = []
+        index = first
+        position = self.tokens[first].start
+        while index <= last:
+            token = self.tokens[index]
+            if token.start > position:
+                pieces.append(" ")
+            edit = by_first.get(index)
+            if edit is not None:
+                pieces.append(edit.text)
+                index = edit.last + 1
+                position = self.tokens[edit.last].end + 1
+                continue
+            if token.start >= position:
+                pieces.append(self.text[token.start : token.end + 1])
+                position = token.end + 1
+            index += 1
+        return "".join(pieces)
+
+    def written(self, node: exp.Expr) -> str:
+        """The node's text as the user wrote it, on one line."""
+        return self.slice(*self.span(node), [])
+
+
+def tokenize(text: str, where: Location) -> list[Token]:
+    """Tokens of Spark SQL; a FlowError for text that has none, such as an unclosed string."""
+    try:
+        return list(Spark().tokenize(text))
+    except TokenError as error:
+        cause = error.__cause__ or error
+        found = re.search(r"from (\d+):", str(cause))
+        line = int(found.group(1)) if found else 1
+        raise FlowError(
+            f"cannot read this SQL: {str(cause).split(chr(10))[0]}",
+            where=Location(where.file, (where.line or 1) + line - 1),
+            hint="close every quote and comment",
+        ) from None

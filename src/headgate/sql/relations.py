@@ -1,0 +1,346 @@
+"""FROM clauses: tables, derived tables and joins become a join tree and a scope.
+
+FROM a, b JOIN c ON … , d   is   a × (b ⋈ c) × d : a comma binds less than JOIN, as in Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from headgate.dataflow.graph import Output, Project, Scan
+from headgate.delta.changes import END_AT, START_AT, SURROGATE_KEY
+from headgate.errors import FlowError, UnknownTable
+from headgate.sql.context import Context
+from headgate.sql.expressions import Rendered, Renderer, column, top_subqueries
+from headgate.sql.functions import GENERATORS, function_name
+from headgate.sql.joins import Computed, Inner, Lateral, Leaf, Lookup, Outer, Tree
+from headgate.sql.names import did_you_mean, folded
+from headgate.sql.predicates import Predicate, predicates
+from headgate.sql.scope import Environment, Field, Lowered, NotIncremental, Relation, Scope
+
+_UNSUPPORTED = {"pivots": "PIVOT", "sample": "TABLESAMPLE", "hints": "a table hint"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A FROM clause, or a part of it."""
+
+    tree: Tree
+    scope: Scope
+
+
+class UnknownTableInFlow(FlowError, UnknownTable):
+    """A flow reads a table that does not exist."""
+
+
+def lower_from(select: exp.Select, context: Context, environment: Environment) -> Source:
+    """The rows of a SELECT's FROM clause with its lateral views."""
+    return _FromClause(context, environment).lower(select)
+
+
+def table_name(table: exp.Table) -> str:
+    """The name by which catalogs know a table: `source.table`, folded."""
+    return ".".join(folded(part.name) for part in table.parts)
+
+
+class _FromClause:
+    def __init__(self, context: Context, environment: Environment) -> None:
+        self._context = context
+        self._environment = environment
+        self._query = context.query
+
+    def lower(self, select: exp.Select) -> Source:
+        start = select.args.get("from_")
+        if start is None:
+            raise NotIncremental("a SELECT without FROM reads no table")
+        groups = [self._relation(start.this)]
+        for join in select.args.get("joins") or ():
+            if self._is_comma(join):
+                groups.append(self._relation(join.this))
+            else:
+                groups[-1] = self._joined(groups[-1], join)
+        source = groups[0]
+        for group in groups[1:]:
+            source = _both(source, group, Inner((source.tree, group.tree)))
+        for lateral in select.args.get("laterals") or ():
+            source = self._lateral(source, lateral)
+        self._check_qualifiers(source, select)
+        return Source(source.tree, replace(source.scope, outer=self._environment.outer))
+
+    def _is_comma(self, join: exp.Join) -> bool:
+        first = self._query.span(join)[0]
+        return self._query.tokens[first].token_type == TokenType.COMMA
+
+    def _check_qualifiers(self, source: Source, select: exp.Select) -> None:
+        seen: set[tuple[str, ...]] = set()
+        for relation in source.scope.relations:
+            if relation.qualifier and relation.qualifier in seen:
+                raise FlowError(
+                    f"two tables of the query are called '{'.'.join(relation.qualifier)}'",
+                    where=self._query.location(select),
+                    hint="give one of them an alias",
+                )
+            seen.add(relation.qualifier)
+
+    def _relation(self, node: exp.Expr) -> Source:
+        for option, what in _UNSUPPORTED.items():
+            if node.args.get(option):
+                raise NotIncremental(f"{what} is not incremental")
+        if isinstance(node, exp.Table):
+            source = self._table(node)
+        elif isinstance(node, exp.Subquery):
+            source = self._derived(node)
+        elif isinstance(node, exp.Lateral):
+            raise NotIncremental("a LATERAL subquery is not incremental")
+        elif isinstance(node, exp.Values):
+            raise NotIncremental("VALUES is not incremental")
+        else:
+            raise NotIncremental("a table function is not incremental")
+        for join in node.args.get("joins") or ():
+            source = self._joined(source, join)
+        for lateral in node.args.get("laterals") or ():
+            source = self._lateral(source, lateral)
+        return source
+
+    def _table(self, node: exp.Table) -> Source:
+        if not isinstance(node.this, exp.Identifier):
+            raise NotIncremental("a table function is not incremental")
+        name = table_name(node)
+        if len(node.parts) == 1 and name in self._environment.tables:
+            known = self._environment.tables[name]
+            if isinstance(known, NotIncremental):
+                raise NotIncremental(known.reason, context=known.context)
+            return self._renamed(known, node)
+        relation, scan = self._scan(node, name)
+        return Source(Leaf(scan), Scope((relation,)))
+
+    def _scan(self, node: exp.Table, name: str) -> tuple[Relation, Scan]:
+        catalog = self._context.catalog
+        columns = catalog.columns(name)
+        if columns is None:
+            raise UnknownTableInFlow(
+                f"unknown table '{'.'.join(part.name for part in node.parts)}'",
+                where=self._query.location(node),
+                hint=did_you_mean(name, catalog.names()),
+            )
+        if catalog.is_fragment(name):
+            raise NotIncremental(f"it reads {name}, which is not incremental")
+        alias = node.alias or node.name
+        visible = tuple(Field(item, self._context.names.fresh(alias, item)) for item in columns)
+        hidden = tuple(Field(item, self._context.names.fresh(alias, item)) for item in catalog.hidden(name))
+        scan = Scan(name, tuple(Output(item.column, item.name) for item in visible + hidden))
+        relation = Relation(self._qualifier(node), self._aliased(node, visible), hidden)
+        return relation, scan
+
+    def _qualifier(self, node: exp.Expr) -> tuple[str, ...]:
+        if node.alias:
+            return (folded(node.alias),)
+        if isinstance(node, exp.Table):
+            return tuple(folded(part.name) for part in node.parts)
+        return ()
+
+    def _aliased(self, node: exp.Expr, fields: tuple[Field, ...]) -> tuple[Field, ...]:
+        """The fields under the names of `AS t (a, b)`."""
+        alias = node.args.get("alias")
+        names = [item.name for item in alias.args.get("columns") or ()] if alias is not None else []
+        if not names:
+            return fields
+        if len(names) != len(fields):
+            raise FlowError(
+                f"'{node.alias}' names {len(names)} columns, but there are {len(fields)}",
+                where=self._query.location(node),
+            )
+        return tuple(Field(name, item.column) for name, item in zip(names, fields, strict=True))
+
+    def _renamed(self, lowered: Lowered, node: exp.Expr) -> Source:
+        """A query's result under its alias, its columns renamed so that it can stand beside itself."""
+        alias = node.alias_or_name or "query"
+        fields = tuple(Field(item.name, self._context.names.fresh(alias, item.name)) for item in lowered.fields)
+        outputs = tuple(Output(item.column, old.column) for item, old in zip(fields, lowered.fields, strict=True))
+        relation = Relation(self._qualifier(node), self._aliased(node, fields))
+        return Source(Leaf(Project(lowered.node, outputs)), Scope((relation,)))
+
+    def _derived(self, node: exp.Subquery) -> Source:
+        inner = node.this
+        if isinstance(inner, (exp.Table, exp.Subquery)) and not isinstance(inner, exp.Select):
+            source = self._relation(inner)
+            return source if not node.alias else self._regrouped(source, node)
+        if isinstance(inner, exp.Values):
+            raise NotIncremental("VALUES is not incremental")
+        return self._renamed(self._context.lower(inner, Environment(self._environment.tables)), node)
+
+    def _regrouped(self, source: Source, node: exp.Subquery) -> Source:
+        fields = source.scope.star() or ()
+        return Source(source.tree, Scope((Relation(self._qualifier(node), self._aliased(node, fields)),)))
+
+    def _joined(self, left: Source, join: exp.Join) -> Source:
+        for option in ("hint", "match_condition", "pivots"):
+            if join.args.get(option):
+                raise NotIncremental("this form of JOIN is not incremental")
+        side, kind = (join.side or "").upper(), (join.kind or "").upper()
+        if isinstance(join.this, exp.Table) and join.this.args.get("version"):
+            return self._looked_up(left, join, side, kind)
+        right = self._relation(join.this)
+        if join.args.get("using") or (join.args.get("method") or "").upper() == "NATURAL":
+            return self._using(left, right, join, side, kind)
+        conditions = self._on(join, left, right, inner=not side and kind in ("", "INNER", "CROSS"))
+        return _both(left, right, _join_tree(left.tree, right.tree, side, kind, conditions), kind)
+
+    def _on(self, join: exp.Join, left: Source, right: Source, *, inner: bool) -> tuple[Predicate, ...]:
+        on = join.args.get("on")
+        if on is None:
+            return ()
+        if top_subqueries([on]):
+            raise NotIncremental("a subquery in a JOIN's ON is not incremental")
+        scope = Scope(left.scope.relations + right.scope.relations, left.scope.shared + right.scope.shared)
+        renderer = Renderer(self._query, replace(scope, outer=self._environment.outer), self._environment)
+        return tuple(predicates(on, renderer.local))
+
+    def _using(self, left: Source, right: Source, join: exp.Join, side: str, kind: str) -> Source:
+        where = self._query.location(join)
+        names = [item.name for item in join.args.get("using") or ()]
+        if not names:
+            known = {folded(item.name) for item in right.scope.star() or ()}
+            names = [item.name for item in left.scope.star() or () if folded(item.name) in known]
+        pairs: list[tuple[str, str, str]] = []
+        for name in names:
+            one, other = left.scope.find((name,), where), right.scope.find((name,), where)
+            for found, scope in ((one, left.scope), (other, right.scope)):
+                if found is None:
+                    raise scope.unknown((name,), where)
+            if one is not None and other is not None:
+                pairs.append((name, one.field.column, other.field.column))
+        conditions = tuple(
+            Predicate(Rendered(f"{one} = {other}", frozenset((one, other))), (column(one), column(other)))
+            for _, one, other in pairs
+        )
+        tree = _join_tree(left.tree, right.tree, side, kind, conditions)
+        if kind in ("SEMI", "ANTI"):
+            return Source(tree, left.scope)
+        merged = frozenset(folded(name) for name in names)
+        shared: list[Field] = []
+        outputs: list[Output] = []
+        for name, one, other in pairs:
+            if side == "FULL":
+                outputs.append(Output(self._context.names.fresh("using", name), f"coalesce({one}, {other})"))
+                shared.append(Field(name, outputs[-1].name))
+            else:
+                shared.append(Field(name, other if side == "RIGHT" else one))
+        kept = tuple(item for item in left.scope.shared + right.scope.shared if folded(item.name) not in merged)
+        relations = tuple(
+            replace(relation, merged=relation.merged | merged)
+            for relation in left.scope.relations + right.scope.relations
+        )
+        return Source(Computed(tree, tuple(outputs)) if outputs else tree, Scope(relations, tuple(shared) + kept))
+
+    def _looked_up(self, left: Source, join: exp.Join, side: str, kind: str) -> Source:
+        """`JOIN dimension FOR SYSTEM_TIME AS OF …`: the version that was valid then."""
+        table, where = join.this, self._query.location(join)
+        version = table.args["version"]
+        if str(version.this).upper() != "TIMESTAMP" or str(version.args.get("kind")).upper() != "AS OF":
+            raise FlowError("only FOR SYSTEM_TIME AS OF is known", where=where)
+        if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.args.get("on") is None:
+            raise FlowError(
+                "a lookup AS OF is an inner or a left join with ON",
+                where=where,
+                hint="write [LEFT] JOIN dimension FOR SYSTEM_TIME AS OF time alias ON alias.key = …",
+            )
+        name, catalog = table_name(table), self._context.catalog
+        if (len(table.parts) == 1 and name in self._environment.tables) or (
+            catalog.columns(name) is not None and not catalog.is_versioned(name)
+        ):
+            raise FlowError(
+                f"'{table.name}' keeps no versions, so it cannot be read AS OF a time",
+                where=where,
+                hint="make it an AUTO CDC table STORED AS SCD TYPE 2",
+            )
+        relation, scan = self._scan(table, name)
+        right = Source(Leaf(scan), Scope((relation,)))
+        conditions = self._on(join, left, right, inner=False)
+        hidden = {folded(item.name): item.column for item in relation.hidden + relation.fields}
+        self._check_lookup_keys(conditions, left, relation, scan, name, join)
+        at = Renderer(self._query, replace(left.scope, outer=self._environment.outer), self._environment).local(
+            version.expression
+        )
+        tree = Lookup(
+            left.tree,
+            scan,
+            conditions,
+            at,
+            hidden[START_AT],
+            hidden[END_AT],
+            "null" if side == "LEFT" else self._context.lookup_miss,
+            hidden.get(SURROGATE_KEY),
+        )
+        return _both(left, right, tree)
+
+    def _check_lookup_keys(
+        self,
+        conditions: tuple[Predicate, ...],
+        left: Source,
+        relation: Relation,
+        scan: Scan,
+        name: str,
+        join: exp.Join,
+    ) -> None:
+        own = frozenset(scan.columns)
+        keys: set[str] = set()
+        for item in conditions:
+            sides = item.equality or ()
+            mine = [side for side in sides if side.is_column and side.columns <= own]
+            others = [side for side in sides if side.columns and not side.columns & own]
+            if len(mine) != 1 or len(others) != 1:
+                raise FlowError(
+                    f"a lookup AS OF takes only equalities on the key of '{name}', not '{item.sql}'",
+                    where=self._query.location(join),
+                    hint="put further conditions into WHERE",
+                )
+            keys.add(mine[0].sql)
+        wanted = self._context.catalog.key(name) or ()
+        columns = {folded(item.name): item.column for item in relation.fields}
+        if keys != {columns[folded(item)] for item in wanted if folded(item) in columns}:
+            raise FlowError(
+                f"a lookup AS OF must compare the whole key of '{name}': {', '.join(wanted)}",
+                where=self._query.location(join),
+            )
+
+    def _lateral(self, source: Source, node: exp.Lateral) -> Source:
+        call = node.this
+        name = function_name(call) if isinstance(call, exp.Expr) else None
+        if not node.args.get("view") or name not in GENERATORS:
+            raise NotIncremental("this LATERAL form is not incremental")
+        alias = node.args["alias"]
+        names = [item.name for item in alias.args.get("columns") or ()] or list(GENERATORS[name])
+        if not names:
+            raise NotIncremental(f"LATERAL VIEW {name} without column names")
+        qualifier = alias.name or "view"
+        fields = tuple(Field(item, self._context.names.fresh(qualifier, item)) for item in names)
+        renderer = Renderer(self._query, source.scope, self._environment)
+        arguments = ", ".join(renderer.local(item).sql for item in call.expressions)
+        tree = Lateral(
+            source.tree, f"{name}({arguments})", tuple(item.column for item in fields), bool(node.args.get("outer"))
+        )
+        relation = Relation((folded(qualifier),), fields)
+        return Source(tree, Scope((*source.scope.relations, relation), source.scope.shared))
+
+
+def _both(left: Source, right: Source, tree: Tree, kind: str = "") -> Source:
+    if kind in ("SEMI", "ANTI"):
+        return Source(tree, left.scope)
+    scope = Scope(left.scope.relations + right.scope.relations, left.scope.shared + right.scope.shared)
+    return Source(tree, scope)
+
+
+def _join_tree(left: Tree, right: Tree, side: str, kind: str, conditions: tuple[Predicate, ...]) -> Tree:
+    if kind in ("SEMI", "ANTI"):
+        return Outer(kind.lower(), left, right, conditions)
+    if side == "LEFT":
+        return Outer("left", left, right, conditions)
+    if side == "RIGHT":
+        return Outer("left", right, left, conditions)
+    if side == "FULL":
+        return Outer("full", left, right, conditions)
+    return Inner((left, right), conditions)

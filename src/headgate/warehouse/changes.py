@@ -1,0 +1,176 @@
+"""Weighted changes of a range of jobs: rows in memory, in Parquet files, or both.
+
+Columns are the table's, then `__job` and `__weight`. Only rows of jobs in (after, upto] count: slicing files reads
+nothing, so `rows` and `bytes` of a slice of files are upper bounds. Rows in memory are ordered by job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from headgate.delta.changes import JOB, WEIGHT, JobId
+from headgate.warehouse.problems import damaged
+from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.storage import Folder
+
+
+@dataclass(frozen=True)
+class ChangeSet:
+    """Changes of the jobs in (after, upto]."""
+
+    schema: StructType
+    after: JobId
+    upto: JobId
+    table: pa.Table | None
+    files: tuple[str, ...]
+    rows: int
+    bytes: int
+
+    @classmethod
+    def of_table(cls, spec: TableSpec, table: pa.Table, after: JobId, upto: JobId) -> ChangeSet:
+        """Rows in memory; columns are brought to the spec's order and types."""
+        return cls(spec.change_schema, after, upto, conform(table, spec), (), table.num_rows, table.nbytes)
+
+    @classmethod
+    def of_files(cls, spec: TableSpec, folder: str, after: JobId, upto: JobId) -> ChangeSet:
+        """Rows in the Parquet files of a folder, as Spark wrote them."""
+        place = Folder.at(folder)
+        rows, size, files = 0, 0, []
+        for file in place.files():
+            if not file.name.endswith(".parquet"):
+                continue
+            path = place.file(file.name)
+            count = footer(path, place).num_rows
+            if count:
+                rows, size = rows + count, size + file.bytes
+                files.append(place.child(file.name).address)
+        return cls(spec.change_schema, after, upto, None, tuple(files), rows, size)
+
+    @property
+    def in_memory(self) -> bool:
+        return not self.files
+
+    def slice(self, after: JobId, upto: JobId) -> ChangeSet:
+        """The changes of the jobs in (after, upto], a part of this range."""
+        lower, upper = JobId(max(after, self.after)), JobId(min(upto, self.upto))
+        if (lower, upper) == (self.after, self.upto):
+            return self
+        if self.table is None:
+            return replace(self, after=lower, upto=upper)
+        part = slice_jobs(self.table, lower, upper)
+        if self.files:
+            return replace(self, after=lower, upto=upper, table=part)
+        return replace(self, after=lower, upto=upper, table=part, rows=part.num_rows, bytes=part.nbytes)
+
+    def frame(self, session: SparkSession) -> DataFrame:
+        """The changes as one DataFrame."""
+        parts = []
+        if self.files:
+            stored = session.read.schema(self.schema).option("__globPaths__", "false")
+            rows = stored.parquet(*(spark_path(file) for file in self.files))
+            parts.append(rows.where((sf.col(JOB) > self.after) & (sf.col(JOB) <= self.upto)))
+        if self.table is not None and (self.table.num_rows or not parts):
+            parts.append(session.createDataFrame(self.table, self.schema))
+        if not parts:
+            return session.createDataFrame([], self.schema)
+        return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+
+    def inserts_only(self) -> bool:
+        """Whether no change has a negative weight (files: as far as their footers tell)."""
+        if self.table is not None and self.table.num_rows:
+            lowest = pc.min(self.table.column(WEIGHT)).as_py()
+            if lowest < 0:
+                return False
+        return all(_lowest_weight(file) > 0 for file in self.files)
+
+    def read(self, columns: list[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
+        """All rows in memory, ordered by job."""
+        parts = [] if self.table is None else [self.table if columns is None else self.table.select(columns)]
+        if where is not None:
+            parts = [part.filter(where) for part in parts]
+        if self.files:
+            within = (ds.field(JOB) > self.after) & (ds.field(JOB) <= self.upto)
+            parts.insert(0, read_files(self.files, columns, within if where is None else within & where))
+        return in_job_order(pa.concat_tables(parts))
+
+
+def spark_path(file: str) -> str:
+    return file if "://" in file else f"file://{file}"
+
+
+def conform(table: pa.Table, spec: TableSpec) -> pa.Table:
+    """The spec's columns and types, in job order."""
+    wanted = spec.change_arrow_schema
+    table = table.select(wanted.names)
+    if not table.schema.equals(wanted):
+        table = table.cast(wanted)
+    return in_job_order(table)
+
+
+def in_job_order(table: pa.Table) -> pa.Table:
+    jobs = job_array(table)
+    if len(jobs) > 1 and bool((jobs[1:] < jobs[:-1]).any()):
+        return table.take(pa.array(np.argsort(jobs, kind="stable")))
+    return table
+
+
+def job_array(table: pa.Table) -> npt.NDArray[np.int64]:
+    return np.asarray(table.column(JOB), dtype=np.int64)
+
+
+def slice_jobs(table: pa.Table, after: int, upto: int) -> pa.Table:
+    jobs = job_array(table)
+    start, end = np.searchsorted(jobs, [after, upto], side="right")
+    return table.slice(int(start), int(end - start))
+
+
+def footer(path: str, folder: Folder) -> pq.FileMetaData:
+    try:
+        return pq.read_metadata(path, filesystem=folder.filesystem)
+    except (OSError, pa.ArrowException) as error:
+        raise damaged(path, error) from error
+
+
+def read_files(files: tuple[str, ...], columns: list[str] | None, where: ds.Expression | None) -> pa.Table:
+    """Rows of Parquet files; a damaged one is named."""
+    folder = Folder.at(files[0])
+    paths = [Folder.at(file).path for file in files]
+    options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    form = ds.ParquetFileFormat(default_fragment_scan_options=options)
+    try:
+        return ds.dataset(paths, format=form, filesystem=folder.filesystem).to_table(columns=columns, filter=where)
+    except (OSError, pa.ArrowException) as error:
+        raise find_damaged(paths, folder, error) from error
+
+
+def find_damaged(paths: list[str], folder: Folder, error: BaseException) -> Exception:
+    """The error that names which of several files cannot be read."""
+    for path in paths:
+        try:
+            pq.read_table(path, filesystem=folder.filesystem, page_checksum_verification=True)
+        except (OSError, pa.ArrowException) as problem:
+            return damaged(path, problem)
+    return damaged(", ".join(paths[:3]), error)
+
+
+def _lowest_weight(file: str) -> int:
+    folder = Folder.at(file)
+    metadata = footer(folder.path, folder)
+    names = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
+    lowest = 1
+    for number in range(metadata.num_row_groups):
+        found = metadata.row_group(number).column(names[WEIGHT]).statistics
+        if found is None or not found.has_min_max:
+            return -1
+        lowest = min(lowest, int(found.min))
+    return lowest

@@ -1,0 +1,67 @@
+"""From changes to the snapshot they make: which rows of the base went, and which rows stand in their place.
+
+For every key, over the jobs (base, i] and in job order:
+
+    dead    the -1 of the first job that touched the key: the row that the base holds
+    image   the +1 of the last job that touched the key: the row at job i
+
+A key whose first job has no -1 is new, so the base does not hold it; a key whose last job has no +1 is deleted. Both
+follow from the contract of changes: netted per job and key, summing to the snapshot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.window import Window
+
+from headgate.delta.changes import JOB, WEIGHT
+from headgate.warehouse.changes import job_array
+from headgate.warehouse.codes import ranks
+from headgate.warehouse.spec import TableSpec
+
+RANK = "__rank"
+
+
+@dataclass(frozen=True)
+class Images:
+    """Rows that the base holds and the snapshot does not, and rows that the snapshot holds besides the base's."""
+
+    dead: pa.Table
+    rows: pa.Table
+
+
+def images_of(changes: pa.Table, codes: pa.Array) -> Images:
+    """From changes in job order and the codes of their keys."""
+    weights = changes.column(WEIGHT).to_numpy()
+    plain = changes.drop_columns([JOB, WEIGHT])
+    if not len(weights) or weights.min() > 0:
+        return Images(plain.slice(0, 0), plain)
+    jobs = job_array(changes)
+    place, count = ranks(codes)
+    first = np.empty(count, dtype=np.int64)
+    last = np.empty(count, dtype=np.int64)
+    last[place] = jobs
+    first[place[::-1]] = jobs[::-1]
+    dead = (weights < 0) & (jobs == first[place])
+    kept = (weights > 0) & (jobs == last[place])
+    return Images(plain.filter(pa.array(dead)), plain.filter(pa.array(kept)))
+
+
+def image_frames(changes: DataFrame, spec: TableSpec) -> tuple[DataFrame, DataFrame]:
+    """(dead, rows) as Spark computes them, for changes too many to collect."""
+    columns = [sf.col(_quoted(name)) for name in spec.columns]
+    key = [sf.col(_quoted(name)) for name in spec.key]
+    newest = Window.partitionBy(*key).orderBy(sf.col(JOB).desc(), sf.col(WEIGHT).desc())
+    oldest = Window.partitionBy(*key).orderBy(sf.col(JOB).asc(), sf.col(WEIGHT).asc())
+    rows = changes.withColumn(RANK, sf.row_number().over(newest)).where(f"{RANK} = 1 AND {WEIGHT} > 0")
+    dead = changes.withColumn(RANK, sf.row_number().over(oldest)).where(f"{RANK} = 1 AND {WEIGHT} < 0")
+    return dead.select(*columns), rows.select(*columns)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

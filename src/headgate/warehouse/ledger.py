@@ -1,0 +1,179 @@
+"""The ledger: what counts in a warehouse, as an append-only Delta table under `_headgate/ledger`.
+
+    sequence | epoch | at | kind | body (JSON)
+
+Every append is one commit on exactly the version this owner saw last. Opening appends an `owner` entry with the next
+epoch, so from then on a former owner's append fails with `Fenced`, however long it was paused; it is never retried.
+Entries are kept in memory; the table's many small files become one when there are `COMPACT_FILES` of them, and the
+log below is cleaned.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from threading import RLock
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from headgate.errors import CorruptWarehouse, Fenced
+from headgate.warehouse.files import FileReader, FileWriter
+from headgate.warehouse.lock import OwnerLock
+from headgate.warehouse.problems import REPAIR_HINT
+from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.statistics import DataFile
+from headgate.warehouse.storage import Folder
+from headgate.warehouse.store import DeltaStore, ForeignCommit, Step, no_step
+
+HOME = "_headgate"
+OWNER = "owner"
+COMPACT_FILES = 100
+ROWS_PER_FILE = 1_000_000
+
+SPEC = TableSpec(
+    "ledger",
+    StructType(
+        [
+            StructField("sequence", LongType()),
+            StructField("epoch", LongType()),
+            StructField("at", TimestampType()),
+            StructField("kind", StringType()),
+            StructField("body", StringType()),
+        ]
+    ),
+    key=("sequence",),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the ledger."""
+
+    sequence: int
+    epoch: int
+    at: datetime
+    kind: str
+    body: Mapping[str, Any]
+
+
+class Ledger:
+    """The ledger of a warehouse that this process owns."""
+
+    def __init__(
+        self, store: DeltaStore, entries: list[Entry], lock: OwnerLock, clock: Callable[[], datetime], step: Step
+    ) -> None:
+        self._store = store
+        self._entries = entries
+        self._owner_lock = lock
+        self._clock = clock
+        self._step = step
+        self._lock = RLock()
+        self._epoch = max((entry.epoch for entry in entries), default=0) + 1
+
+    @classmethod
+    def open(
+        cls,
+        root: str,
+        owner: str,
+        clock: Callable[[], datetime],
+        *,
+        takeover: bool = False,
+        step: Step = no_step,
+    ) -> Ledger:
+        """Becomes the owner of the warehouse in `root`; `owner` says who that is (host and process id)."""
+        home = Folder.at(root).child(HOME)
+        home.create()
+        lock = OwnerLock.take(home, owner, clock(), takeover=takeover)
+        try:
+            store = DeltaStore.open(home.child("ledger"), SPEC)
+            ledger = cls(store, _read(store), lock, clock, step)
+            ledger.append([(OWNER, {"owner": owner})])
+        except BaseException:
+            lock.release()
+            raise
+        return ledger
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def entries(self, kind: str | None = None) -> list[Entry]:
+        """All entries in order, or those of one kind."""
+        with self._lock:
+            return [entry for entry in self._entries if kind is None or entry.kind == kind]
+
+    def append(self, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Adds entries at once, or none of them: `Fenced` when this process is no longer the owner."""
+        if not entries:
+            return
+        with self._lock:
+            start = self._entries[-1].sequence + 1 if self._entries else 1
+            at = self._clock()
+            added = [
+                Entry(start + number, self._epoch, at, kind, json.loads(json.dumps(body)))
+                for number, (kind, body) in enumerate(entries)
+            ]
+            self._step("before-ledger")
+            self._put(added, ())
+            self._entries.extend(added)
+            self._step("after-ledger")
+            if len(self._store.index.files) >= COMPACT_FILES:
+                self._put(self._entries, self._store.index.files)
+                self._store.vacuum()
+
+    def close(self) -> None:
+        """Gives the warehouse up."""
+        self._owner_lock.release()
+
+    def _put(self, entries: Sequence[Entry], replaced: Sequence[DataFile]) -> None:
+        attempt = self._store.begin()
+        done = False
+        try:
+            writer = FileWriter(self._store.folder, attempt, SPEC, ROWS_PER_FILE)
+            self._store.commit(writer.write(_table(entries)), replaced, {"epoch": self._epoch})
+            done = True
+        except ForeignCommit as error:
+            raise Fenced(
+                "another process has taken over this warehouse; nothing of this change was recorded",
+                hint="close it here; open it again if this process shall own it",
+            ) from error
+        finally:
+            self._store.end(attempt, discard=not done)
+
+
+def _table(entries: Sequence[Entry]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {
+                "sequence": entry.sequence,
+                "epoch": entry.epoch,
+                "at": entry.at,
+                "kind": entry.kind,
+                "body": json.dumps(entry.body, ensure_ascii=False),
+            }
+            for entry in entries
+        ],
+        schema=SPEC.arrow_schema,
+    )
+
+
+def _read(store: DeltaStore) -> list[Entry]:
+    rows = FileReader(store.folder, SPEC).rows(store.index.files).sort_by("sequence").to_pylist()
+    entries = []
+    for expected, row in enumerate(rows, start=1):
+        if row["sequence"] != expected:
+            raise _damage(store, f"entry {expected} is missing")
+        try:
+            body = json.loads(row["body"])
+        except (TypeError, ValueError) as error:
+            raise _damage(store, f"entry {expected} is not JSON") from error
+        entries.append(Entry(row["sequence"], row["epoch"], row["at"], row["kind"], body))
+    return entries
+
+
+def _damage(store: DeltaStore, reason: str) -> CorruptWarehouse:
+    return CorruptWarehouse(f"the ledger in {store.folder.address} is damaged: {reason}", hint=REPAIR_HINT)

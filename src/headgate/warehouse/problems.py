@@ -1,0 +1,96 @@
+"""What went wrong with storage, as headgate's errors.
+
+Disk full shows as an `OSError`, as text from delta-rs, or deep inside a Spark failure; a damaged data file shows as
+one of a dozen messages. Whatever cannot be told apart here is raised as it came.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from headgate.errors import CorruptWarehouse, HeadgateError, StorageFull
+from headgate.warehouse.storage import Folder
+
+FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded")
+DAMAGED_TEXTS = (
+    "FAILED_READ_FILE",
+    "is not a Parquet file",
+    "ChecksumException",
+    "could not verify page integrity",
+    "Could not read footer",
+    "FileNotFoundException",
+    "PATH_NOT_FOUND",
+)
+SPARK_FILE = re.compile(r"(?:file:|[a-z0-9]+://)/*(/[^\s,;'\"]+?\.parquet)")
+REPAIR_HINT = "restore the file from a backup, or remove the table's folder to have it built again"
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a disk or quota was full, anywhere in the error's chain."""
+    current: BaseException | None = error
+    while current is not None:
+        if isinstance(current, OSError) and current.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if any(text in str(current) for text in FULL_TEXTS):
+            return True
+        current = current.__cause__ or current.__context__
+    return False
+
+
+def storage_full(folder: Folder, needed: int | None) -> StorageFull:
+    free = folder.free_bytes()
+    want = f"about {_size(needed)} needed" if needed is not None else "more space needed"
+    left = f", {_size(free)} free" if free is not None else ""
+    return StorageFull(f"no space left in {folder.address}: {want}{left}", hint="free space there and try again")
+
+
+def damaged(name: str, reason: object) -> CorruptWarehouse:
+    """A file that is missing or cannot be read."""
+    text = str(reason).strip().splitlines()
+    return CorruptWarehouse(f"cannot read {name}: {text[0] if text else 'damaged'}", hint=REPAIR_HINT)
+
+
+def translate(error: BaseException, folder: Folder, needed: int | None = None) -> HeadgateError | None:
+    """The error of storage behind `error`, also when it happened in a Spark task; None if it is something else."""
+    if isinstance(error, HeadgateError):
+        return error
+    if is_full(error):
+        return storage_full(folder, needed)
+    if isinstance(error, PySparkException | Py4JJavaError):
+        text = str(error)
+        if any(mark in text for mark in DAMAGED_TEXTS):
+            found = SPARK_FILE.search(text)
+            return damaged(found.group(1) if found else folder.address, _spark_reason(text))
+    return None
+
+
+@contextmanager
+def storage_problems(folder: Folder, needed: int | None = None) -> Iterator[None]:
+    """Raises headgate's errors in place of the libraries'."""
+    try:
+        yield
+    except (OSError, DeltaError, pa.ArrowException, PySparkException, Py4JJavaError) as error:
+        known = translate(error, folder, needed)
+        if known is None or known is error:
+            raise
+        raise known from error
+
+
+def _spark_reason(text: str) -> str:
+    for mark in DAMAGED_TEXTS[1:]:
+        for line in text.splitlines():
+            if mark in line:
+                return line.strip()[:300]
+    return text.splitlines()[0][:300]
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count} bytes"

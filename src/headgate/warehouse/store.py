@@ -1,0 +1,231 @@
+"""One Delta table on a folder, written by one owner who always knows the version it builds on.
+
+A commit names its data files, adds and removes them at once, and lands on exactly the next version. If anybody else
+committed since, `ForeignCommit` is raised and nothing is changed: the owner makes sure that it still is the owner,
+calls `repair` and tries again. Data files of an attempt live in a folder of their own (`<attempt>/part-….parquet`),
+so that what a crash leaves behind is found by name and removed by `vacuum`.
+
+The log is checkpointed every `CHECKPOINT_EVERY` commits. Entries go, oldest first, only below the lowest kept
+version. A former owner may put a version whose entry was cleaned away since: it finds the entry of the version it
+built on missing, and is told so.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import RLock
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from headgate.errors import CorruptWarehouse, TransientError
+from headgate.warehouse.index import FileIndex
+from headgate.warehouse.log import LOG, find_damage, log_name, versions_in
+from headgate.warehouse.problems import REPAIR_HINT, is_full, storage_full, storage_problems
+from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.statistics import DataFile, from_actions, indexed_columns, to_json
+from headgate.warehouse.storage import Folder
+
+CHECKPOINT_EVERY = 50
+OVERLAY = "_overlay"
+
+Step = Callable[[str], None]
+
+
+class ForeignCommit(TransientError):
+    """Somebody else committed to the table since `known`: repair it to a known version, then try again."""
+
+    def __init__(self, table: str, known: int) -> None:
+        self.table = table
+        self.known = known
+        super().__init__(
+            f"table {table} was changed by another process after version {known}",
+            hint="make sure that this process still owns the warehouse, repair the table and retry",
+        )
+
+
+def no_step(name: str) -> None:
+    """The default for `step`: nothing watches the points of a commit."""
+
+
+class DeltaStore:
+    """The Delta table of a spec: its version, its live files, and commits to it."""
+
+    def __init__(self, folder: Folder, spec: TableSpec, table: DeltaTable, step: Step = no_step) -> None:
+        self.folder = folder
+        self.spec = spec
+        self._step = step
+        self._table = table
+        self._columns = indexed_columns(spec.arrow_schema, (*spec.sort, *spec.key))
+        self._schema = Schema.from_arrow(spec.arrow_schema)
+        self._lock = RLock()
+        self._attempts: set[str] = set()
+        self._version = table.version()
+        self._index = self._load(table)
+
+    @classmethod
+    def open(cls, folder: Folder, spec: TableSpec, step: Step = no_step) -> DeltaStore:
+        """Opens the table, creating it (version 0, no rows) when the folder has none."""
+        try:
+            return cls(folder, spec, DeltaTable(folder.address), step)
+        except TableNotFoundError:
+            if folder.files(LOG):
+                raise CorruptWarehouse(f"the Delta log of {folder.address} is damaged", hint=REPAIR_HINT) from None
+        except (DeltaError, OSError) as error:
+            raise find_damage(folder, error) from error
+        folder.create()
+        configuration = {
+            "delta.checkpointInterval": str(CHECKPOINT_EVERY),
+            "delta.enableExpiredLogCleanup": "false",
+        }
+        with storage_problems(folder):
+            table = DeltaTable.create(folder.address, spec.arrow_schema, name=spec.name, configuration=configuration)
+        return cls(folder, spec, table, step)
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def index(self) -> FileIndex:
+        """The live files of the current version."""
+        return self._index
+
+    def at(self, version: int) -> FileIndex:
+        """The live files of an older version that is still kept."""
+        with self._lock:
+            if version == self._version:
+                return self._index
+            try:
+                return self._load(DeltaTable(self.folder.address, version=version))
+            except (DeltaError, OSError, ValueError) as error:
+                raise find_damage(self.folder, error, f"version {version} of table {self.spec.name}") from error
+
+    def begin(self) -> str:
+        """A name for a new attempt's subfolder; vacuum leaves it alone until `end`."""
+        attempt = uuid.uuid4().hex
+        with self._lock:
+            self._attempts.add(attempt)
+        self.folder.child(attempt).create()
+        return attempt
+
+    def end(self, attempt: str, *, discard: bool) -> None:
+        """The attempt is committed, or its files go."""
+        with self._lock:
+            self._attempts.discard(attempt)
+        if discard:
+            self.folder.delete_folder(attempt)
+
+    def commit(
+        self, adds: Sequence[DataFile], removes: Sequence[DataFile], note: Mapping[str, object] | None = None
+    ) -> int:
+        """Adds and removes data files in one commit and returns its version; without any, the version stays."""
+        if not adds and not removes:
+            return self._version
+        with self._lock:
+            self._step("before-commit")
+            self._put(adds, removes, note or {})
+            self._step("after-commit")
+            gone = {file.path for file in removes}
+            kept = [file for file in self._index.files if file.path not in gone]
+            self._version += 1
+            self._index = FileIndex([*kept, *adds], self.spec.lead)
+            return self._version
+
+    def restore(self, version: int) -> int:
+        """Makes the content of `version` current, by a new commit; returns the new version."""
+        with self._lock:
+            try:
+                table = DeltaTable(self.folder.address)
+                if table.version() != version:
+                    table.restore(version)
+                    table = DeltaTable(self.folder.address)
+            except (DeltaError, OSError, ValueError) as error:
+                if is_full(error):
+                    raise storage_full(self.folder, None) from error
+                raise find_damage(self.folder, error, f"version {version} of table {self.spec.name}") from error
+            self._table = table
+            self._version = table.version()
+            self._index = self._load(table)
+            return self._version
+
+    def repair(self, version: int) -> int:
+        """Undoes what others committed after `version`; the owner can then commit again."""
+        return self.restore(version)
+
+    def vacuum(self, keep_versions: Iterable[int] = ()) -> int:
+        """Deletes data files that no kept version names, and the log below all of them; returns how many went."""
+        with self._lock:
+            versions = {*keep_versions, self._version}
+            named = {file.path for version in versions for file in self.at(version).files}
+            removed = 0
+            for file in self.folder.files():
+                top = file.name.split("/", 1)[0]
+                if top in (LOG, OVERLAY) or top in self._attempts or _data_name(file.name) in named:
+                    continue
+                self.folder.delete(file.name)
+                removed += 1
+            for name in self._empty_attempts(named):
+                self.folder.delete_folder(name)
+            self._clean_log(min(versions))
+            return removed
+
+    def _put(self, adds: Sequence[DataFile], removes: Sequence[DataFile], note: Mapping[str, object]) -> None:
+        known = self._version
+        moment = max((file.modified_ms for file in adds), default=0)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(file.path, file.bytes, {}, file.modified_ms, True, to_json(file, self.spec.arrow_schema))
+            for file in adds
+        ]
+        actions += [RemoveAction(file.path, True, moment, size=file.bytes) for file in removes]
+        properties = CommitProperties(max_commit_retries=0, custom_metadata={"headgate": json.dumps(dict(note))})
+        try:
+            self._table.create_write_transaction(actions, "append", self._schema, commit_properties=properties)
+        except (DeltaError, OSError) as error:
+            if is_full(error):
+                raise storage_full(self.folder, sum(file.bytes for file in adds)) from error
+            if self._is_taken(known + 1) or not self._is_taken(known):
+                raise ForeignCommit(self.spec.name, known) from error
+            raise
+        if not self._is_taken(known):
+            raise ForeignCommit(self.spec.name, known)
+        self._table.update_incremental()
+        if self._table.version() != known + 1:
+            self._table.load_as_version(known + 1)
+
+    def _is_taken(self, version: int) -> bool:
+        return self.folder.exists(f"{LOG}/{log_name(version)}")
+
+    def _load(self, table: DeltaTable) -> FileIndex:
+        actions = pa.table(table.get_add_actions(flatten=True))
+        return FileIndex(from_actions(actions, self.spec.arrow_schema, self._columns), self.spec.lead)
+
+    def _empty_attempts(self, named: set[str]) -> list[str]:
+        used = {path.split("/", 1)[0] for path in named} | self._attempts | {LOG, OVERLAY}
+        return [name for name in self.folder.folders() if name not in used]
+
+    def _clean_log(self, lowest: int) -> None:
+        """Deletes the log below `lowest`, oldest first, once enough of it has come together."""
+        entries = versions_in(self.folder)
+        old = [(version, name) for version, name in entries if version < lowest]
+        if len(old) < CHECKPOINT_EVERY:
+            return
+        DeltaTable(self.folder.address, version=lowest).create_checkpoint()
+        for _, name in old:
+            self.folder.delete(f"{LOG}/{name}")
+
+    @property
+    def columns_with_ranges(self) -> tuple[str, ...]:
+        return self._columns
+
+
+def _data_name(name: str) -> str:
+    """The data file that a checksum file (`.part-….parquet.crc`) belongs to; else the name itself."""
+    folder, _, last = name.rpartition("/")
+    if last.startswith(".") and last.endswith(".crc"):
+        last = last[1 : -len(".crc")]
+    return f"{folder}/{last}" if folder else last

@@ -1,0 +1,480 @@
+"""A table at every retained job: a base in Delta, and an overlay of the jobs since.
+
+    jobs   ... 40 ........... 70 ..................... 95
+               base v7        base v8 (newest)         through
+               |--------------- overlay ---------------|
+
+Snapshot i is the newest base at or before i, minus the keys touched since, plus their last image. `release(job)`
+tells that no consumer needs changes up to that job or snapshots before it; `pin(job)` keeps one snapshot all the
+same. Older bases, overlay rows and staged files go when neither asks for them.
+
+One owner applies and materializes; any thread may read, on a state that never changes under it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from threading import RLock
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from headgate.delta.changes import NO_JOB, WEIGHT, JobId
+from headgate.errors import SnapshotGone
+from headgate.warehouse.bulk import bulk_fold
+from headgate.warehouse.changes import ChangeSet, spark_path
+from headgate.warehouse.codes import code, member
+from headgate.warehouse.files import FileReader, FileWriter
+from headgate.warehouse.folding import Folded, Prepared, fold, touched_files
+from headgate.warehouse.frames import stored_frame, without
+from headgate.warehouse.images import Images, image_frames, images_of
+from headgate.warehouse.index import FileIndex
+from headgate.warehouse.lookup import Lookup, overlay_rows, snapshot_rows
+from headgate.warehouse.overlay import Overlay, jobs_within
+from headgate.warehouse.problems import storage_problems
+from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.storage import Folder
+from headgate.warehouse.store import OVERLAY, DeltaStore, Step, no_step
+
+ROWS_PER_LOOKUP_FILE = 8_000
+ROWS_PER_SCAN_FILE = 200_000
+MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes that decide how a table is stored and read."""
+
+    rows_per_file: int = ROWS_PER_LOOKUP_FILE
+    lookup_bytes: int = 64 * MEBIBYTE
+    """Picked files above this are looked up by Spark."""
+    overlay_bytes: int = 256 * MEBIBYTE
+    """An overlay in memory above this is spilled to segment files."""
+    fold_bytes: int = 512 * MEBIBYTE
+    """Base files above this are rewritten by Spark."""
+    local_rows: int = 5_000
+    """Overlay frames above this go through a staged file, which Spark reads faster than rows from the driver."""
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """A Delta version that holds the snapshot of job `through`."""
+
+    version: int
+    through: JobId
+    index: FileIndex
+
+
+class Pin:
+    """Keeps one snapshot readable until it is released."""
+
+    def __init__(self, table: VersionedTable, job: JobId, base: Base) -> None:
+        self.job = job
+        self.base = base
+        self._table = table
+
+    def frame(self, session: SparkSession) -> DataFrame:
+        return self._table.frame(session, self.job)
+
+    def release(self) -> None:
+        """Releasing twice is releasing once."""
+        self._table.unpin(self)
+
+    def __enter__(self) -> Pin:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class VersionedTable:
+    """A table readable at every retained job."""
+
+    def __init__(self, store: DeltaStore, bases: Sequence[Base], limits: Limits, step: Step) -> None:
+        self.spec = store.spec
+        self.store = store
+        self.limits = limits
+        self._step = step
+        self._folder = store.folder
+        self._staging = store.folder.child(OVERLAY)
+        self._reader = FileReader(store.folder, store.spec)
+        self._lock = RLock()
+        self._bases = tuple(bases)
+        through = self._bases[-1].through
+        self._overlay = Overlay(store.spec, through, through)
+        self._retain_from = through
+        self._pins: set[Pin] = set()
+        self._images: dict[tuple[Base, JobId], Images] = {}
+        self._frames: dict[tuple[SparkSession, Base, JobId | None], DataFrame] = {}
+        self._staged: list[tuple[JobId, str]] = []
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        spec: TableSpec,
+        *,
+        version: int | None = None,
+        through: JobId = NO_JOB,
+        limits: Limits | None = None,
+        step: Step = no_step,
+    ) -> VersionedTable:
+        """Opens the table at the version that holds job `through`, undoing any later commit.
+
+        Without a version the table is new: what an earlier attempt left in its folder is undone. What the overlay had
+        staged is deleted: its changes are made again from their origin.
+        """
+        folder = Folder.at(location)
+        store = DeltaStore.open(folder, spec, step)
+        if store.version != (version or 0):
+            store.restore(version or 0)
+        folder.delete_folder(OVERLAY)
+        folder.child(OVERLAY).create()
+        return cls(store, [Base(store.version, through, store.index)], limits or Limits(), step)
+
+    # what there is
+
+    @property
+    def through(self) -> JobId:
+        return self._overlay.upto
+
+    @property
+    def base_through(self) -> JobId:
+        return self._bases[-1].through
+
+    @property
+    def version(self) -> int:
+        """The Delta version of the newest base."""
+        return self._bases[-1].version
+
+    @property
+    def retain_from(self) -> JobId:
+        return self._retain_from
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the newest base and the overlay."""
+        return self._bases[-1].index.bytes + self._overlay.bytes
+
+    @property
+    def overlay_bytes(self) -> int:
+        return self._overlay.bytes
+
+    @property
+    def has_files(self) -> bool:
+        """Whether changes that are not in the newest base lie in files: a bulk load that wants to be folded."""
+        changes = self._overlay.slice(self.base_through, self.through)
+        return changes is not None and bool(changes.files)
+
+    @property
+    def overlay_rows(self) -> int:
+        """Changes in the overlay."""
+        return self._overlay.rows
+
+    @property
+    def rows(self) -> int:
+        """Rows of the newest base."""
+        return self._bases[-1].index.rows
+
+    def kept_versions(self) -> set[int]:
+        """Delta versions that readers and consumers still need."""
+        return {base.version for base in self._bases}
+
+    # changes in, changes out
+
+    def staging(self) -> str:
+        """A new folder for Spark to write a large change set into; the table deletes it once nobody needs it."""
+        return self._staging.child(uuid.uuid4().hex).address
+
+    def apply(self, changes: ChangeSet | None, through: JobId) -> None:
+        """Takes the changes of exactly the jobs (self.through, through]."""
+        with self._lock:
+            before = self._overlay.upto
+            if through < before:
+                raise ValueError(f"table {self.spec.name} is at job {before}, cannot apply up to {through}")
+            if changes is not None and changes.table is not None and not jobs_within(changes.table, before, through):
+                raise ValueError(f"changes for table {self.spec.name} must lie in jobs ({before}, {through}]")
+            overlay = self._overlay.append(changes, through)
+            if overlay.memory_bytes > self.limits.overlay_bytes:
+                overlay = overlay.spill(self._staging)
+            self._overlay = overlay
+
+    def changes(self, after: JobId, upto: JobId) -> ChangeSet | None:
+        """The changes of the jobs in (after, upto]; None when nothing changed."""
+        overlay = self._overlay
+        if after < overlay.after or upto > overlay.upto:
+            raise self._gone(f"changes of jobs ({after}, {upto}]")
+        return overlay.slice(after, upto)
+
+    # snapshots
+
+    def count(self, job: JobId) -> int:
+        """How many rows the snapshot has (for changes in files: at most)."""
+        base, overlay = self._state(job)
+        changes = overlay.slice(base.through, job)
+        if changes is None:
+            return base.index.rows
+        inside = 0 if changes.table is None else pc.sum(changes.table.column(WEIGHT)).as_py() or 0
+        held = 0 if changes.table is None else changes.table.num_rows
+        return base.index.rows + int(inside) + changes.rows - held
+
+    def changed(self, after: JobId, upto: JobId) -> bool:
+        """Whether the snapshots of the two jobs can differ."""
+        overlay = self._overlay
+        return after < overlay.after or overlay.slice(after, upto) is not None
+
+    def collected(self, job: JobId) -> pa.Table:
+        """The whole snapshot in the driver's memory; for small tables."""
+        base, overlay = self._state(job)
+        stored = self._reader.rows(base.index.files)
+        changes = overlay.slice(base.through, job)
+        if changes is None:
+            return stored
+        rows = changes.read()
+        codes = code(rows, self.spec.key)
+        images = images_of(rows, codes)
+        if stored.num_rows:
+            stored = stored.filter(pa.array(~member(code(stored, self.spec.key), codes)))
+        return pa.concat_tables([stored, images.rows.select(list(self.spec.columns))])
+
+    def lookup(
+        self,
+        columns: tuple[str, ...],
+        keys: pa.Table,
+        job: JobId,
+        select: tuple[str, ...],
+        session: SparkSession | None = None,
+    ) -> pa.Table:
+        """Rows of the snapshot at `job` whose `columns`, a prefix of the sort order, equal one of the key rows."""
+        base, overlay = self._state(job)
+        lookup = Lookup(self.spec, columns, keys)
+        changes = overlay_rows(lookup, overlay, base.through, job)
+        return snapshot_rows(
+            lookup, base.index, changes, select, self._reader, self._folder, session, self.limits.lookup_bytes
+        )
+
+    def frame(self, session: SparkSession, job: JobId) -> DataFrame:
+        """The whole snapshot at `job`, usable while the job is retained or pinned."""
+        base, overlay = self._state(job)
+        key = (session, base, job)
+        found = self._frames.get(key)
+        if found is None:
+            found = self._frame(session, base, overlay, job)
+            with self._lock:
+                self._frames[key] = found
+        return found
+
+    def pin(self, job: JobId) -> Pin:
+        """Keeps the snapshot at `job` readable until the pin is released."""
+        with self._lock:
+            base, _ = self._state(job)
+            pin = Pin(self, job, base)
+            self._pins.add(pin)
+            return pin
+
+    def unpin(self, pin: Pin) -> None:
+        with self._lock:
+            self._pins.discard(pin)
+            self._trim()
+
+    def release(self, job: JobId) -> None:
+        """No consumer needs changes of jobs up to `job`, or a snapshot before it, any more."""
+        with self._lock:
+            self._retain_from = JobId(max(self._retain_from, min(job, self.through)))
+            self._trim()
+
+    # materialization
+
+    def prepare(self, session: SparkSession | None, upto: JobId) -> Prepared:
+        """Writes the data files of a base through job `upto`; nothing reads them before `commit`."""
+        with self._lock:
+            base, overlay = self._bases[-1], self._overlay
+        if not base.through <= upto <= overlay.upto:
+            raise ValueError(
+                f"table {self.spec.name} can be materialized through jobs {base.through} to {overlay.upto}"
+            )
+        changes = overlay.slice(base.through, upto)
+        attempt = self.store.begin()
+        try:
+            folded, changed = self._fold(session, base, overlay, changes, upto, attempt)
+        except BaseException:
+            self.store.end(attempt, discard=True)
+            raise
+        self._step("data-files")
+        return Prepared(attempt, upto, folded.adds, folded.removes, changed)
+
+    def commit(self, prepared: Prepared) -> int:
+        """Makes a prepared base current in one Delta commit and returns its version."""
+        with self._lock:
+            version = self.store.commit(prepared.adds, prepared.removes, {"through": prepared.upto})
+            self.store.end(prepared.attempt, discard=not prepared.adds)
+            self._bases = (*self._bases, Base(version, prepared.upto, self.store.index))
+            self._trim()
+            return version
+
+    def abandon(self, prepared: Prepared) -> None:
+        """Deletes the files of a prepared base that will not be committed."""
+        self.store.end(prepared.attempt, discard=True)
+
+    def materialize(self, session: SparkSession | None, upto: JobId) -> Prepared:
+        """`prepare` and `commit`; gives what was written."""
+        prepared = self.prepare(session, upto)
+        self.commit(prepared)
+        return prepared
+
+    def repair(self) -> int:
+        """Undoes foreign commits on top of the newest base, so that a prepared base can be committed."""
+        with self._lock:
+            newest = self._bases[-1]
+            repaired = replace(newest, version=self.store.repair(newest.version))
+            self._bases = (*self._bases[:-1], repaired)
+            for pin in self._pins:
+                pin.base = repaired if pin.base is newest else pin.base
+            return repaired.version
+
+    def vacuum(self, also_keep: Iterable[int] = ()) -> int:
+        """Deletes files that neither a reader nor one of the given versions needs; returns how many."""
+        with self._lock:
+            return self.store.vacuum({*self.kept_versions(), *also_keep})
+
+    # inside
+
+    def _state(self, job: JobId) -> tuple[Base, Overlay]:
+        with self._lock:
+            bases, overlay = self._bases, self._overlay
+            pinned = [pin.base for pin in self._pins if pin.job == job]
+        if job > overlay.upto:
+            raise self._gone(f"job {job}")
+        if job >= self._retain_from:
+            return next(base for base in reversed(bases) if base.through <= job), overlay
+        if pinned:
+            return pinned[0], overlay
+        raise self._gone(f"job {job}")
+
+    def _gone(self, what: str) -> SnapshotGone:
+        return SnapshotGone(
+            f"table {self.spec.name} does not hold {what}",
+            hint=f"it holds jobs {self._retain_from} to {self.through}; refresh it, or read a job it holds",
+        )
+
+    def _trim(self) -> None:
+        """Drops bases, overlay rows, frames and staged files that nobody can ask for."""
+        retained = next(base for base in reversed(self._bases) if base.through <= self._retain_from)
+        needed = {self._bases[-1], retained, *(pin.base for pin in self._pins)}
+        self._bases = tuple(base for base in self._bases if base in needed)
+        before = self._overlay.files()
+        self._overlay = self._overlay.trim(self._bases[0].through)
+        jobs = {pin.job for pin in self._pins}
+        self._frames = {
+            key: frame
+            for key, frame in self._frames.items()
+            if key[1] in needed and (key[2] is None or key[2] >= self._retain_from or key[2] in jobs)
+        }
+        self._images = {key: found for key, found in self._images.items() if key[0] in needed}
+        stale = {path for job, path in self._staged if job < self._retain_from and job not in jobs}
+        self._staged = [(job, path) for job, path in self._staged if path not in stale]
+        self._delete_staged((before - self._overlay.files()) | stale)
+
+    def _delete_staged(self, files: set[str]) -> None:
+        live = self._overlay.files()
+        start = f"{self._staging.address}/"
+        for file in files:
+            if not file.startswith(start):
+                continue
+            name = file.removeprefix(start)
+            self._staging.delete(name)
+            parent = name.rpartition("/")[0]
+            if parent and not any(other.startswith(f"{start}{parent}/") for other in live):
+                self._staging.delete_folder(parent)
+
+    def _frame(self, session: SparkSession, base: Base, overlay: Overlay, job: JobId) -> DataFrame:
+        changes = overlay.slice(base.through, job)
+        stored = self._base_frame(session, base)
+        if changes is None:
+            return stored
+        if not changes.in_memory:
+            return self._large_frame(session, base, changes, stored)
+        images = self._images_at(base, changes, job)
+        if images.dead.num_rows:
+            dead = images.dead.select(list(self.spec.key))
+            schema = StructType([self.spec.schema[name] for name in self.spec.key])
+            null = any(column.null_count for column in dead.columns)
+            keys = self._local_frame(session, dead, schema, job)
+            stored = without(stored, keys, self.spec, small=True, null_is_dead=null)
+        if not images.rows.num_rows:
+            return stored
+        rows = self._local_frame(session, images.rows, self.spec.schema, job)
+        return stored.union(rows) if base.index.files else rows
+
+    def _large_frame(self, session: SparkSession, base: Base, changes: ChangeSet, stored: DataFrame) -> DataFrame:
+        frame = changes.frame(session)
+        if changes.inserts_only():
+            rows = frame.select(*stored.columns)
+        else:
+            dead, rows = image_frames(frame, self.spec)
+            if base.index.files:
+                stored = without(stored, dead, self.spec, small=False, null_is_dead=True)
+        return stored.union(rows) if base.index.files else rows
+
+    def _base_frame(self, session: SparkSession, base: Base) -> DataFrame:
+        key = (session, base, None)
+        found = self._frames.get(key)
+        if found is None:
+            found = stored_frame(session, self._folder, base.index.files, self.spec)
+            with self._lock:
+                self._frames[key] = found
+        return found
+
+    def _images_at(self, base: Base, changes: ChangeSet, job: JobId) -> Images:
+        found = self._images.get((base, job))
+        if found is None:
+            assert changes.table is not None
+            found = images_of(changes.table, code(changes.table, self.spec.key))
+            with self._lock:
+                self._images = {(base, job): found}
+        return found
+
+    def _local_frame(self, session: SparkSession, rows: pa.Table, schema: StructType, job: JobId) -> DataFrame:
+        """Rows of the driver as a frame: within the plan when few, else through a staged file."""
+        if rows.num_rows <= self.limits.local_rows:
+            return session.createDataFrame(rows, schema)
+        name = f"{uuid.uuid4().hex}.parquet"
+        with storage_problems(self._staging, rows.nbytes):
+            pq.write_table(rows, self._staging.file(name), filesystem=self._staging.filesystem, store_schema=False)
+        address = self._staging.child(name).address
+        with self._lock:
+            self._staged.append((job, address))
+        return session.read.schema(schema).option("__globPaths__", "false").parquet(spark_path(address))
+
+    def _fold(
+        self,
+        session: SparkSession | None,
+        base: Base,
+        overlay: Overlay,
+        changes: ChangeSet | None,
+        upto: JobId,
+        attempt: str,
+    ) -> tuple[Folded, int]:
+        """Writes the files; gives them and the number of changed rows."""
+        if changes is None:
+            return Folded((), ()), 0
+        rows_per_file = self.limits.rows_per_file
+        if changes.in_memory:
+            images = self._images_at(base, changes, upto)
+            touched = sum(file.bytes for file in touched_files(base.index, images.dead, self.spec))
+            if session is None or touched <= self.limits.fold_bytes:
+                writer = FileWriter(self._folder, attempt, self.spec, rows_per_file)
+                folded = fold(base.index, images, self.spec, self._reader, writer, rows_per_file)
+                return folded, images.dead.num_rows + images.rows.num_rows
+        if session is None:
+            raise ValueError(f"the overlay of table {self.spec.name} is in files: folding it needs a Spark session")
+        folded = bulk_fold(session, self._folder, attempt, base.index, changes, self.spec, rows_per_file)
+        return folded, changes.rows

@@ -1,0 +1,82 @@
+"""A lowered query gives what Spark gives for the query as written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.dataflow.flow import MaterializedView
+from headgate.dataflow.graph import Fragment, Node
+from headgate.dataflow.reference import plain_sql
+from headgate.sql.lower import lower_view
+from headgate.sql.references import replace_tables
+from headgate.sql.statements import CreateView, parse_statements
+from tests.sql.catalogs import SHOP, create_views, view_name
+from tests.sql.queries import FRAGMENTS, INCREMENTAL, LOOKUPS
+
+
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession) -> Iterator[SparkSession]:
+    create_views(spark)
+    yield spark
+
+
+def lowered(query: str) -> MaterializedView:
+    (statement,) = parse_statements(f"CREATE MATERIALIZED VIEW v AS {query}", "flows/v.sql")
+    assert isinstance(statement, CreateView)
+    return lower_view(statement, SHOP)
+
+
+def relation(table: str, hidden: bool) -> str:
+    names = SHOP.tables[table].names + (SHOP.tables[table].hidden if hidden else ())
+    return f"(SELECT {', '.join(names)} FROM {view_name(table)})"
+
+
+def as_written(query: str) -> str:
+    mapping = {name: relation(name, hidden="__" in query) for name in SHOP.tables}
+    return replace_tables(query, mapping)
+
+
+def from_graph(node: Node) -> str:
+    return plain_sql(node, lambda table: relation(table, hidden=True))
+
+
+def result_sql(view: MaterializedView) -> str:
+    if isinstance(view.result, Fragment):
+        return replace_tables(view.result.sql, {name: f"({from_graph(node)})" for name, node in view.result.inputs})
+    return from_graph(view.result)
+
+
+def rows(frame: DataFrame) -> Counter[str]:
+    return Counter(repr(tuple(row)) for row in frame.collect())
+
+
+def check(spark: SparkSession, query: str) -> MaterializedView:
+    view = lowered(query)
+    expected, actual = spark.sql(as_written(query)), spark.sql(result_sql(view))
+    assert tuple(actual.columns) == view.outputs
+    assert [kind for _, kind in actual.dtypes] == [kind for _, kind in expected.dtypes]
+    assert rows(actual) == rows(expected)
+    return view
+
+
+@pytest.mark.parametrize("query", INCREMENTAL)
+def test_an_incremental_query_lowers_to_a_graph_with_the_same_result(shop: SparkSession, query: str) -> None:
+    assert isinstance(check(shop, query).result, Node)
+
+
+@pytest.mark.parametrize("query", FRAGMENTS)
+def test_what_is_not_incremental_runs_as_written_over_its_inputs(shop: SparkSession, query: str) -> None:
+    result = check(shop, query).result
+    assert isinstance(result, Fragment)
+    assert result.reasons
+
+
+@pytest.mark.parametrize("query", LOOKUPS)
+def test_a_lookup_finds_the_version_that_was_valid(shop: SparkSession, query: str) -> None:
+    view = lowered(query)
+    assert isinstance(view.result, Node)
+    shop.sql(from_graph(view.result)).collect()

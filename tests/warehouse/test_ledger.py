@@ -1,0 +1,131 @@
+"""The ledger: order, ownership, fencing, damage."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headgate.errors import CorruptWarehouse, EnvironmentProblem, Fenced, WarehouseBusy
+from headgate.warehouse.ledger import SPEC, Ledger
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+def clock() -> datetime:
+    return NOON
+
+
+def open_ledger(root: Path, owner: str = "me", *, takeover: bool = False) -> Ledger:
+    return Ledger.open(str(root), owner, clock, takeover=takeover)
+
+
+def test_entries_come_back_in_order_with_their_epoch(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.append([("cut", {"job": 1, "text": "ü\n"}), ("table", {"name": "t", "version": 3})])
+    ledger.append([("cut", {"job": 2})])
+    ledger.close()
+    again = open_ledger(tmp_path, "you")
+    assert [entry.body["job"] for entry in again.entries("cut")] == [1, 2]
+    assert [entry.sequence for entry in again.entries()] == [1, 2, 3, 4, 5]
+    assert [(entry.epoch, entry.body["owner"]) for entry in again.entries("owner")] == [(1, "me"), (2, "you")]
+    assert again.entries("cut")[0].body["text"] == "ü\n" and again.entries("cut")[0].at == NOON
+    again.close()
+
+
+def test_a_second_process_is_told_who_owns_the_warehouse(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path, "process 42 on host-a")
+    with pytest.raises(WarehouseBusy, match=r"process 42 on host-a.*takeover=True"):
+        open_ledger(tmp_path)
+    ledger.close()
+    open_ledger(tmp_path).close()
+
+
+def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from datetime import datetime, UTC; from headgate.warehouse.ledger import Ledger;"
+        f"Ledger.open({str(tmp_path)!r}, 'child', lambda: datetime.now(UTC)); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=False)
+    assert [entry.body["owner"] for entry in open_ledger(tmp_path).entries("owner")] == ["child", "me"]
+
+
+def test_a_paused_former_owner_cannot_append(tmp_path: Path) -> None:
+    former = open_ledger(tmp_path, "former")
+    owner = open_ledger(tmp_path, "new", takeover=True)
+    with pytest.raises(Fenced):
+        former.append([("cut", {"job": 1})])
+    for number in range(250):
+        owner.append([("cut", {"job": number})])
+    with pytest.raises(Fenced):
+        former.append([("cut", {"job": 1})])
+    owner.append([("cut", {"job": 250})])
+    owner.close()
+    former.close()
+    assert [entry.body["job"] for entry in open_ledger(tmp_path).entries("cut")] == list(range(251))
+
+
+def test_appends_stay_fast_and_files_few_after_a_thousand_entries(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+
+    def timed(count: int) -> float:
+        times = []
+        for number in range(count):
+            start = time.perf_counter()
+            ledger.append([("cut", {"job": number})])
+            times.append(time.perf_counter() - start)
+        return sorted(times)[len(times) // 2]
+
+    first = timed(100)
+    timed(900)
+    assert timed(100) < 3 * first + 0.01
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) < 500
+    ledger.close()
+    assert len(open_ledger(tmp_path).entries()) == 1102
+
+
+def data_files(root: Path) -> list[Path]:
+    return sorted((root / "_headgate" / "ledger").rglob("part-*.parquet"))
+
+
+def test_a_truncated_ledger_file_is_named(tmp_path: Path) -> None:
+    open_ledger(tmp_path).close()
+    (file,) = data_files(tmp_path)
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(CorruptWarehouse, match=file.parent.name):
+        open_ledger(tmp_path)
+
+
+def test_an_entry_that_is_not_json_is_found(tmp_path: Path) -> None:
+    open_ledger(tmp_path).close()
+    (file,) = data_files(tmp_path)
+    rows = [{"sequence": 1, "epoch": 1, "at": NOON, "kind": "owner", "body": "{not json"}]
+    pq.write_table(pa.Table.from_pylist(rows, schema=SPEC.arrow_schema), file)
+    with pytest.raises(CorruptWarehouse, match="entry 1 is not JSON"):
+        open_ledger(tmp_path)
+
+
+def test_a_missing_log_file_is_named(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    for number in range(3):
+        ledger.append([("cut", {"job": number})])
+    ledger.close()
+    entry = tmp_path / "_headgate" / "ledger" / "_delta_log" / f"{2:020d}.json"
+    entry.unlink()
+    with pytest.raises(CorruptWarehouse, match=entry.name):
+        open_ledger(tmp_path)
+
+
+def test_an_unwritable_storage_folder_is_a_one_line_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(EnvironmentProblem) as caught:
+        open_ledger(tmp_path / "file")
+    assert "\n" not in str(caught.value) and "storage" in str(caught.value)
