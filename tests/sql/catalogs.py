@@ -96,7 +96,7 @@ def create_views(spark: SparkSession, seed: int = 7) -> None:
             (
                 index,
                 None if index == 3 else (number(3), (word(),)),
-                None if index == 2 else [value for value in range(index)],
+                None if index == 2 else list(range(index)),
                 {"p": index, "q": None} if index else {},
                 moment(),
             )

@@ -53,7 +53,7 @@ Row = dict[str, Any]
 def row(a: int | None, b: str | None, seed: int) -> Row:
     """A row whose values follow from the seed; every fifth has NULLs, every seventh a very long text."""
     if seed % 5 == 0:
-        return {name: None for name in SCHEMA.names} | {"a": a, "b": b, "number": seed % 3 or None}
+        return dict.fromkeys(SCHEMA.names) | {"a": a, "b": b, "number": seed % 3 or None}
     return {
         "a": a,
         "b": b,

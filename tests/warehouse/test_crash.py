@@ -37,7 +37,7 @@ def check(folder: Path) -> None:
         assert canonical(delta.to_pyarrow_table().cast(spec.arrow_schema).to_pylist()) == expected
         table.vacuum()
         live = {Path(path) for path in delta.file_uris()}
-        assert {path for path in (folder / spec.name).rglob("part-*.parquet")} == live
+        assert set((folder / spec.name).rglob("part-*.parquet")) == live
 
 
 @pytest.mark.slow

@@ -137,7 +137,7 @@ class Limits(Settings):
     """Size at which a stream log begins a new segment."""
     rows_per_file: Count = 8_000
     """Rows per data file of a table that is looked up by key."""
-    small_table_rows: Count = 1_000
+    small_table_rows: Count = 4_000
     """Tables up to this size are read whole rather than looked up, and need no arrangement."""
     batch_rows: Count = 250_000
     """Source changes up to this many are processed in the driver's memory; a larger job runs from files."""

@@ -59,6 +59,11 @@ class _Recording:
     def delta_keys(self, node: Node, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
         return _any_keys(names)
 
+    def row_keys(
+        self, node: Node, rows: Relation, columns: tuple[str, ...], names: tuple[str, ...]
+    ) -> tuple[Relation | None, Keys | None]:
+        return rows, _any_keys(names)
+
     def is_cheap(self, node: Node) -> bool:
         return False
 

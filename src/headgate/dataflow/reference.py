@@ -1,7 +1,7 @@
 """A graph as one plain Spark SQL query: the result from scratch, without state and without jobs.
 
-This is what incremental results are compared with and what a full recomputation runs. A node that several others read is
-one common table expression.
+This is what incremental results are compared with and what a full recomputation runs. A node that several others read
+is one common table expression.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class _Writer:
                 return f"SELECT {outputs} FROM {self._from(node.input)}"
             case Generate():
                 view = "LATERAL VIEW OUTER" if node.outer else "LATERAL VIEW"
-                return f"SELECT * FROM {self._from(node.input)} {view} {node.generator} __view AS {column_list(node.names)}"
+                names = column_list(node.names)
+                return f"SELECT * FROM {self._from(node.input)} {view} {node.generator} __view AS {names}"
             case Repeat():
                 copies = f"explode(array_repeat(0, CAST(greatest({node.times}, 0) AS INT)))"
                 return (

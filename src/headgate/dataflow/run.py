@@ -34,6 +34,14 @@ class Run(Protocol):
     def delta_keys(self, node: Node, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
         """At least the values that `columns` take in the node's delta, as a restriction on `names`."""
 
+    def row_keys(
+        self, node: Node, rows: Relation, columns: tuple[str, ...], names: tuple[str, ...]
+    ) -> tuple[Relation | None, Keys | None]:
+        """At least the values that `columns` take in rows of the node just asked for, as a restriction on `names`.
+
+        Settles the rows if nothing less tells; gives them back.
+        """
+
     def is_cheap(self, node: Node) -> bool:
         """Reading all of the node's rows costs no more than looking some up."""
 

@@ -7,7 +7,9 @@ for the driver, and each source table's changes per transaction, which its repli
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,13 +25,18 @@ from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.spec import TableSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Relations:
-    """Rows that may be in the driver or, when there are many, in files: a view's name and the rows if they are here."""
+class TransactionChanges:
+    """A source table's changes per transaction: rows in the driver or, when there are many, in files."""
 
-    view: str
-    rows: pa.Table | None
-    schema: StructType
+    def __init__(self, rows: pa.Table | None, schema: StructType, enter: Callable[[], str]) -> None:
+        self.rows = rows
+        self.schema = schema
+        self._enter = enter
+
+    @cached_property
+    def view(self) -> str:
+        """The changes as a view, made when first asked for."""
+        return self._enter()
 
 
 @dataclass
@@ -40,7 +47,7 @@ class Batch:
     scratch: Path
     many_rows: int
     """From here on rows stay in files and the session with code generation is used."""
-    transaction_changes: dict[tuple[str, JobId, JobId], Relations | None] = field(default_factory=dict)
+    transaction_changes: dict[tuple[str, JobId, JobId], TransactionChanges | None] = field(default_factory=dict)
     _open: dict[int, BatchViews] = field(default_factory=dict)
 
     def views(self, rows: int) -> BatchViews:

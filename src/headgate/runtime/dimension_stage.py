@@ -8,7 +8,7 @@ from headgate.dataflow.flow import AutoCdc
 from headgate.dataflow.relation import column_list
 from headgate.dataflow.rules import scd
 from headgate.delta.changes import BEGINNING, JobId
-from headgate.runtime.batch import Batch, Relations
+from headgate.runtime.batch import Batch, TransactionChanges
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet
@@ -35,7 +35,7 @@ class DimensionStage:
         found = self._replica.transaction_changes(after, upto, batch)
         self.target.apply(None if found is None else self._changes(found, after, upto, batch), upto)
 
-    def _changes(self, found: Relations, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
+    def _changes(self, found: TransactionChanges, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
         spec = self.target.spec
         if found.rows is None:
             views = batch.bulk_views

@@ -8,6 +8,7 @@ once, kept, and entered again as a local relation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -64,6 +65,7 @@ class Evaluation:
         self._deltas: dict[Node, Relation | None] = {}
         self._values: dict[str, pa.Table] = {}
         self._parents = _parent_counts(graph.root)
+        self._looked_up: dict[Scan, pa.Table] = {}
         self.state_changes: dict[Aggregate, pa.Table] = {}
 
     def result(self) -> pa.Table | None:
@@ -173,6 +175,31 @@ class Evaluation:
             return self._trace(node.right, right)
         return None
 
+    def row_keys(
+        self, node: Node, rows: Relation, columns: tuple[str, ...], names: tuple[str, ...]
+    ) -> tuple[Relation | None, Keys | None]:
+        found = self._looked_up_values(node, columns)
+        if found is not None:
+            return rows, _keys([found], names)
+        settled = self.settle(rows, weighted=False)
+        return settled, self.keys_of(settled, columns, names) if settled is not None else None
+
+    def _looked_up_values(self, node: Node, columns: tuple[str, ...]) -> pa.Table | None:
+        """The columns in the rows that were looked up last for the scan that they come from, if that is one scan."""
+        if isinstance(node, Scan):
+            found = self._looked_up.get(node)
+            return found.select(list(columns)) if found is not None else None
+        if isinstance(node, Filter | Repeat):
+            return self._looked_up_values(node.input, columns)
+        if isinstance(node, Project):
+            plain = renaming(node)
+            if all(column in plain for column in columns):
+                return self._looked_up_values(node.input, tuple(plain[column] for column in columns))
+            return None
+        if isinstance(node, Join | AsOfJoin) and all(column in node.left.columns for column in columns):
+            return self._looked_up_values(node.left, columns)
+        return None
+
     def is_cheap(self, node: Node) -> bool:
         return all(self._tables[part.table].is_small(self._after) for part in walk(node) if isinstance(part, Scan))
 
@@ -187,9 +214,12 @@ class Evaluation:
         return Relation(source, scan.columns, rows.num_rows)
 
     def scan_rows(self, scan: Scan, keys: Keys | None) -> Relation | None:
-        table = self._tables[scan.table]
+        self._looked_up.pop(scan, None)
         names = {output.name: output.sql for output in scan.outputs}
-        return self._stored_rows(table, names, keys)
+        relation = self._stored_rows(self._tables[scan.table], names, keys)
+        if relation is not None and relation.settled:
+            self._looked_up[scan] = self._values[relation.source]
+        return relation
 
     def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
         table = self._states[node]
@@ -197,7 +227,7 @@ class Evaluation:
         return self._stored_rows(table, names, keys)
 
     def _stored_rows(self, table: StoredTable, names: Mapping[str, str], keys: Keys | None) -> Relation | None:
-        """Rows of a table at job `after`; `names` maps output names to the table's columns."""
+        """Rows of a table at job `after`; `names` maps output names to the table's columns. Settled if looked up."""
         columns = tuple(names)
         if table.is_empty(self._after):
             return None
@@ -211,12 +241,10 @@ class Evaluation:
                 if found.num_rows == 0:
                     return None
                 view = self._views.of_rows(found, table.schema_of(tuple(found.column_names)))
-                return self._selected(view, names, columns)
-        return self._selected(self._views.whole(table, self._after), names, columns)
-
-    def _selected(self, view: str, names: Mapping[str, str], columns: tuple[str, ...]) -> Relation:
-        outputs = ", ".join(f"{quoted(column)} AS {quoted(name)}" for name, column in names.items()) or "1 AS __one"
-        return Relation(f"(SELECT {outputs} FROM {view})", columns)
+                relation = replace(_selected(view, names, columns), rows=found.num_rows)
+                self._values[relation.source] = found.select(list(names.values())).rename_columns(list(names))
+                return relation
+        return _selected(self._views.whole(table, self._after), names, columns)
 
     def keep_state(self, node: Aggregate, changes: Relation) -> None:
         self.state_changes[node] = self._values[changes.source]
@@ -246,6 +274,11 @@ class Evaluation:
             f"flow {self._flow}: no version of {dimension} was valid for {shown} at {row[node.at]}, job {row[JOB]}",
             hint="load the dimension first, or set lookup_miss to 'unknown' or 'drop' in the view's TBLPROPERTIES",
         )
+
+
+def _selected(view: str, names: Mapping[str, str], columns: tuple[str, ...]) -> Relation:
+    outputs = ", ".join(f"{quoted(column)} AS {quoted(name)}" for name, column in names.items()) or "1 AS __one"
+    return Relation(f"(SELECT {outputs} FROM {view})", columns)
 
 
 def _parent_counts(root: Node) -> dict[Node, int]:

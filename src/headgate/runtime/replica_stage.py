@@ -16,7 +16,7 @@ from headgate.capture.source import Source
 from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules import replica
 from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT, JobId
-from headgate.runtime.batch import Batch, Relations
+from headgate.runtime.batch import Batch, TransactionChanges
 from headgate.runtime.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet
 
@@ -46,7 +46,7 @@ class ReplicaStage:
         found = self.transaction_changes(after, upto, batch)
         self.target.apply(None if found is None else self._per_job(found, after, upto, batch), upto)
 
-    def _per_job(self, found: Relations, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
+    def _per_job(self, found: TransactionChanges, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
         spec = self.target.spec
         if found.rows is not None:
             if self._is_one_per_key(found.rows):
@@ -64,14 +64,14 @@ class ReplicaStage:
         gone = rows.filter(pc.less(rows.column(WEIGHT), 0)).select(list(self.key))
         return bool(_distinct_rows(gone) == gone.num_rows)
 
-    def transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> Relations | None:
+    def transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges | None:
         """Changes of the jobs (after, upto], one step per transaction."""
         place = (self.name, after, upto)
         if place not in batch.transaction_changes:
             batch.transaction_changes[place] = self._transaction_changes(after, upto, batch)
         return batch.transaction_changes[place]
 
-    def _transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> Relations | None:
+    def _transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges | None:
         source = self._source.name
         events = self._source.log.read(
             self._table, batch.chain.position(source, after), batch.chain.position(source, upto)
@@ -90,7 +90,7 @@ class ReplicaStage:
         schema.add(POSITION, LongType()).add(replica.TRANSACTION_AT, TimestampType())
         return schema.add(JOB, LongType()).add(WEIGHT, LongType())
 
-    def _from_rows(self, events: pa.Table, after: JobId, batch: Batch) -> Relations | None:
+    def _from_rows(self, events: pa.Table, after: JobId, batch: Batch) -> TransactionChanges | None:
         truncated = pc.any(pc.equal(events.column(OP), TRUNCATE)).as_py()
         partial = pc.any(pc.greater(pc.list_value_length(events.column(UNCHANGED)), 0)).as_py()
         keys = events.select(list(self.key))
@@ -100,13 +100,15 @@ class ReplicaStage:
             rows = self._side_by_side(events, old)
             if rows.num_rows == 0:
                 return None
-            return Relations(views.of_rows(rows, self._schema()), rows, self._schema())
+            return TransactionChanges(rows, self._schema(), lambda: views.of_rows(rows, self._schema()))
         old_view = None if old is None else views.of_rows(old, self.target.spec.schema)
         query = replica.transaction_changes(
             self.columns, self.key, self._entered(events, batch), old_view, partial=partial, truncated=truncated
         )
         rows, schema = views.collect(query)
-        return Relations(views.of_rows(rows, schema), rows, schema) if rows.num_rows else None
+        if rows.num_rows == 0:
+            return None
+        return TransactionChanges(rows, schema, lambda: views.of_rows(rows, schema))
 
     def _entered(self, events: pa.Table, batch: Batch) -> str:
         return batch.views(events.num_rows).of_rows(events, self._event_schema(events))
@@ -145,7 +147,7 @@ class ReplicaStage:
 
     def _from_files(
         self, events: Events, jobs: list[tuple[JobId, int]], after: JobId, batch: Batch
-    ) -> Relations | None:
+    ) -> TransactionChanges | None:
         """The same for many rows: everything stays in files, read and written by executors."""
         views = batch.bulk_views
         job = "CASE " + " ".join(f"WHEN {POSITION} <= {position} THEN {job}L" for job, position in jobs) + " END"
@@ -171,7 +173,8 @@ class ReplicaStage:
         )
         folder = batch.to_files(views.session.sql(query))
         schema = self._schema()
-        return Relations(views.of_frame(views.session.read.schema(schema).parquet(folder)), None, schema)
+        frame = views.session.read.schema(schema).parquet(folder)
+        return TransactionChanges(None, schema, lambda: views.of_frame(frame))
 
 
 def _job_ids(events: pa.Table, jobs: list[tuple[JobId, int]]) -> np.ndarray:

@@ -128,6 +128,11 @@ class ViewStage:
         )
         return ChangeSet.of_files(table.spec, batch.to_files(frame), after, upto)
 
+    def from_scratch(self, views: BatchViews) -> str:
+        """The query over the inputs' newest rows."""
+        names = {table: views.whole(self._tables[table], self.target.through) for table in self.inputs}
+        return plain_sql(self.graph.root, names.__getitem__)
+
     def _texts(self, job: JobId, views: BatchViews) -> dict[str, str]:
         """The query from scratch of the target and of each state, over the inputs at the job."""
         names = {table: views.whole(self._tables[table], job) for table in self.inputs}

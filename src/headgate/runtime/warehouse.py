@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType, _parse_datatype_string
 
 from headgate.capture.memory import MemorySource
@@ -52,8 +53,9 @@ from headgate.runtime.records import (
 )
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.spark_sessions import SparkSessions
-from headgate.runtime.stored import KeptViews
+from headgate.runtime.stored import BatchViews, KeptViews
 from headgate.runtime.tables import INTERNAL, Tables, arrangement_path
+from headgate.runtime.view_stage import ViewStage
 from headgate.sql.statements import Statement
 from headgate.warehouse.ledger import Ledger
 from headgate.warehouse.spec import TableSpec
@@ -192,6 +194,19 @@ class Warehouse:
                 known = ", ".join(running.plan.name for running in self._flows.values())
                 raise DefiniteError(f"there is no flow {flow}", hint=f"there are {known or 'none'}")
             return explain_flow(found, self._tables.get)
+
+    def from_scratch(self, flow: str) -> tuple[SparkSession, str]:
+        """The session and the query that compute an incremental flow from its inputs' newest rows, for comparison."""
+        with self._lock:
+            stage = self._flows[flow.casefold()].stages[0]
+            if not isinstance(stage, ViewStage):
+                raise DefiniteError(f"{flow} is not a view", hint="dimensions are functions of history")
+            return self._spark.bulk, stage.from_scratch(BatchViews(self._spark.bulk, self._kept))
+
+    @property
+    def spark_for_small_jobs(self) -> SparkSession:
+        """The session that small batches run in."""
+        return self._spark.small
 
     def location(self, name: str) -> str:
         """Where the table lies: a Delta table that any client can read."""

@@ -3,12 +3,13 @@
     SELECT upper(city) AS c, sum(x) / count(*) … GROUP BY 1
     Project  group = upper(city)  ->  Aggregate keys (group,) calls sum, count  ->  group AS c, sum_1 / count_1
 
-Grouping sets are one input row per set, with the keys outside the set NULL, grouped once with the set's number, as in Spark.
+Grouping sets are one input row per set, with the keys outside the set NULL, grouped once with the set's number, as in
+Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from sqlglot import exp
@@ -16,7 +17,7 @@ from sqlglot import exp
 from headgate.dataflow.graph import Aggregate, AggregateCall, Node, Output, Project, UnionAll
 from headgate.errors import FlowError
 from headgate.sql.context import Context
-from headgate.sql.expressions import Rendered, Renderer, column, has_aggregate, is_subquery
+from headgate.sql.expressions import Rendered, Renderer, column, has_aggregate, is_subquery, is_windowed
 from headgate.sql.functions import (
     AGGREGATES,
     GROUPING,
@@ -64,21 +65,23 @@ def group_expressions(
     return expressions, None if plain else sets
 
 
-def _sets(node: exp.Expr, index: object) -> list[list[int]]:
-    assert callable(index)
+def _sets(node: exp.Expr, index: Callable[[exp.Expr], int]) -> list[list[int]]:
     if isinstance(node, exp.GroupingSets):
         return [item for part in node.expressions for item in _sets(part, index)]
     if isinstance(node, (exp.Cube, exp.Rollup)):
         units = [_members(part, index) for part in node.expressions]
         if isinstance(node, exp.Rollup):
-            return [sum(units[:length], []) for length in range(len(units), -1, -1)]
+            return [_joined(units[:length]) for length in range(len(units), -1, -1)]
         chosen = [kept for length in range(len(units), -1, -1) for kept in combinations(units, length)]
-        return [sum(kept, []) for kept in chosen]
+        return [_joined(kept) for kept in chosen]
     return [_members(node, index)]
 
 
-def _members(node: exp.Expr, index: object) -> list[int]:
-    assert callable(index)
+def _joined(units: Sequence[list[int]]) -> list[int]:
+    return [position for unit in units for position in unit]
+
+
+def _members(node: exp.Expr, index: Callable[[exp.Expr], int]) -> list[int]:
     if isinstance(node, exp.Tuple):
         return [index(part) for part in node.expressions]
     if isinstance(node, exp.Paren):
@@ -95,12 +98,11 @@ def _resolved(node: exp.Expr, items: Sequence[tuple[str, exp.Expr]], renderer: R
                 f"GROUP BY {position}: the query has {len(items)} columns", where=renderer.query.location(node)
             )
         return items[position - 1][1]
-    if isinstance(node, exp.Column) and len(node.parts) == 1:
-        if renderer.scope.find((node.name,), renderer.query.location(node)) is None:
-            for name, item in items:
-                if folded(name) == folded(node.name):
-                    return item
-    return node
+    if not isinstance(node, exp.Column) or len(node.parts) > 1:
+        return node
+    if renderer.scope.find((node.name,), renderer.query.location(node)) is not None:
+        return node
+    return next((item for name, item in items if folded(name) == folded(node.name)), node)
 
 
 class Grouping:
@@ -140,7 +142,7 @@ class Grouping:
         if isinstance(node, exp.Filter) and is_aggregate(node.this):
             self._replace(node, self._call(node.this, node.expression))
             return
-        if isinstance(node, exp.WithinGroup) or (is_aggregate(node) and not _in_window(node)):
+        if isinstance(node, exp.WithinGroup) or (is_aggregate(node) and not is_windowed(node)):
             self._replace(node, self._call(node, None))
             return
         if function_name(node) in GROUPING:
@@ -256,13 +258,6 @@ class Grouping:
         target = "TINYINT" if function_name(node) == "grouping" else "BIGINT"
         sql = f"CAST(CASE {self._set_number} {' '.join(cases)} END AS {target})"
         return Rendered(sql, frozenset((self._set_number,)))
-
-
-def _in_window(node: exp.Expr) -> bool:
-    parent = node.parent
-    while isinstance(parent, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)):
-        node, parent = parent, parent.parent
-    return isinstance(parent, exp.Window) and parent.this is node
 
 
 def _aggregate(node: Node, keys: tuple[str, ...], calls: tuple[AggregateCall, ...], context: Context) -> Node:

@@ -85,8 +85,8 @@ def unwrapped(node: exp.Expr) -> exp.Expr:
 class Renderer:
     """Renders the expressions of one query.
 
-    `replacements` holds nodes that stand for a computed column (aggregates, windows, subqueries), by identity; `aliases`
-    the select items that later ones may name. `free`: any function may stay, because the text runs as written.
+    `replacements` holds nodes that stand for a computed column (aggregates, windows, subqueries), by identity;
+    `aliases` the select items that later ones may name. `free`: any function may stay, as the text runs as written.
     """
 
     query: QueryText
@@ -119,6 +119,11 @@ class Renderer:
             edits.append(Edit(*self.query.span(node), replacement.sql))
             columns.update(replacement.columns)
             foreign.update(replacement.foreign)
+            return
+        if isinstance(node, exp.Not) and id(node.this) in self.replacements:
+            inner = self.replacements[id(node.this)]
+            edits.append(Edit(*self.query.span(node), f"(NOT {inner.sql})"))
+            columns.update(inner.columns)
             return
         if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
             if not is_unit(node):
@@ -221,13 +226,11 @@ def _names_a_field(node: exp.Column) -> bool:
 
 def has_aggregate(node: exp.Expr) -> bool:
     """Whether the expression calls an aggregate that is not a window function."""
-    for part in own_nodes(node):
-        if is_aggregate(part) and not _is_windowed(part):
-            return True
-    return False
+    return any(is_aggregate(part) and not is_windowed(part) for part in own_nodes(node))
 
 
-def _is_windowed(node: exp.Expr) -> bool:
+def is_windowed(node: exp.Expr) -> bool:
+    """Whether an aggregate is called OVER a window."""
     parent = node.parent
     while isinstance(parent, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)):
         node, parent = parent, parent.parent

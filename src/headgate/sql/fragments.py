@@ -273,6 +273,8 @@ class FragmentBuilder:
     def _as_written(self, query: exp.Expr, tables: Tables) -> _Text:
         """The text with every relation that is incremental replaced."""
         first, last = self._query.span(query)
+        if query.args.get("with_") is not None:
+            first = self._query.span(query.args["with_"])[1] + 1
         columns: dict[str, tuple[str, ...] | None] = {}
         edits = [edit for child in self._children(query) for edit in self._edits(child, tables, columns)]
         if isinstance(query, exp.Select):

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-AGGREGATES = frozenset(
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+AGGREGATES = _names(
     """count sum avg mean min max stddev std stddev_samp stddev_pop variance var_samp var_pop count_if bool_and bool_or
     every some any bit_and bit_or bit_xor corr covar_pop covar_samp skewness kurtosis regr_avgx regr_avgy regr_count
     regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy median percentile percentile_approx approx_percentile
-    approx_count_distinct try_sum try_avg""".split()
+    approx_count_distinct try_sum try_avg"""
 )
 """Functions of the bag of their input rows alone."""
 
-ORDER_DEPENDENT_AGGREGATES = frozenset(
+ORDER_DEPENDENT_AGGREGATES = _names(
     """first last first_value last_value any_value collect_list collect_set array_agg listagg string_agg mode max_by
     min_by histogram_numeric percentile_cont percentile_disc count_min_sketch hll_sketch_agg hll_union_agg
-    approx_top_k""".split()
+    approx_top_k"""
 )
 """Their result can depend on the order in which rows arrive."""
 
@@ -27,11 +32,11 @@ ZERO_WHEN_EMPTY = frozenset(("count", "count_if", "approx_count_distinct", "regr
 
 GROUPING = frozenset(("grouping", "grouping_id"))
 
-CONTEXT = frozenset(
+CONTEXT = _names(
     """now current_date current_timestamp curdate localtimestamp current_time current_timezone unix_timestamp_now
     rand random randn uuid shuffle monotonically_increasing_id spark_partition_id input_file_name
     input_file_block_start input_file_block_length current_user session_user user current_database current_schema
-    current_catalog version randstr uniform""".split()
+    current_catalog version randstr uniform"""
 )
 """Their result depends on when, where or by whom they are called."""
 

@@ -26,7 +26,7 @@ def lower_view(statement: CreateView, catalog: Catalog) -> MaterializedView:
     """The view as a graph whose columns are the view's, or as a fragment."""
     query = QueryText(statement.query_text, Location(statement.where.file, statement.query_line))
     tree = query.parse()
-    if not isinstance(tree, exp.Query):
+    if not isinstance(tree, (exp.Query, exp.Values)):
         raise FlowError(
             f"view '{statement.name}' is not a query", where=query.where, hint="write AS SELECT … or AS WITH … SELECT …"
         )

@@ -74,7 +74,7 @@ def _check_names(statements: Sequence[Statement]) -> None:
             other = written.setdefault(folded(item.target), item)
             if other is not item:
                 raise FlowError(
-                    f"two flows write into '{item.target}': {other.flow} at {other.where} and {item.flow} at {item.where}",
+                    f"two flows fill '{item.target}': {other.flow} at {other.where} and {item.flow} at {item.where}",
                     where=item.where,
                     hint="one AUTO CDC flow fills one table",
                 )

@@ -1,12 +1,13 @@
 """SQL text with the position of every parsed part.
 
-The text that a user wrote is never regenerated: an expression in the graph is the user's own text with column references
-replaced. For that, each node of the syntax tree knows its span, the first and last token it was parsed from.
+The text that a user wrote is never regenerated: an expression in the graph is the user's own text with column
+references replaced. For that, each node of the syntax tree knows its span, the first and last token it was parsed from.
 
     SELECT p.store , sum ( l.qty )          tokens 0..9
            |-----|   |-----------|          spans of the two select items
 
-Invariants: spans nest like the tree; text rebuilt from a span differs from the original in white space and comments only.
+Invariants: spans nest like the tree; text rebuilt from a span differs from the original in white space and comments
+only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokens import Token
+from sqlglot.tokenizer_core import Token
 
 from headgate.errors import FlowError, Location
 
@@ -30,14 +31,54 @@ SPAN = "span"
 Span = tuple[int, int]
 
 _RECORDED = (
-    "_parse_expression _parse_assignment _parse_disjunction _parse_conjunction _parse_equality _parse_comparison "
-    "_parse_range _parse_bitwise _parse_term _parse_factor _parse_exponent _parse_unary _parse_type _parse_column "
-    "_parse_column_reference _parse_field _parse_function _parse_function_call _parse_primary _parse_atom "
-    "_parse_lambda _parse_select _parse_select_or_expression _parse_ordered _parse_interval _parse_case _parse_join "
-    "_parse_cte _parse_subquery _parse_where _parse_group _parse_having _parse_qualify _parse_order _parse_limit "
-    "_parse_offset _parse_with _parse_from _parse_lateral _parse_set_operations _parse_query_modifiers _parse_table_alias "
-    "_parse_grouping_sets _parse_grouping_set _parse_cube_or_rollup _parse_table_parts _parse_id_var"
-).split()
+    "_parse_expression",
+    "_parse_assignment",
+    "_parse_disjunction",
+    "_parse_conjunction",
+    "_parse_equality",
+    "_parse_comparison",
+    "_parse_range",
+    "_parse_bitwise",
+    "_parse_term",
+    "_parse_factor",
+    "_parse_exponent",
+    "_parse_unary",
+    "_parse_type",
+    "_parse_column",
+    "_parse_column_reference",
+    "_parse_field",
+    "_parse_function",
+    "_parse_function_call",
+    "_parse_primary",
+    "_parse_atom",
+    "_parse_lambda",
+    "_parse_select",
+    "_parse_select_or_expression",
+    "_parse_ordered",
+    "_parse_interval",
+    "_parse_case",
+    "_parse_join",
+    "_parse_cte",
+    "_parse_subquery",
+    "_parse_where",
+    "_parse_group",
+    "_parse_having",
+    "_parse_qualify",
+    "_parse_order",
+    "_parse_limit",
+    "_parse_offset",
+    "_parse_with",
+    "_parse_from",
+    "_parse_lateral",
+    "_parse_set_operations",
+    "_parse_query_modifiers",
+    "_parse_table_alias",
+    "_parse_grouping_sets",
+    "_parse_grouping_set",
+    "_parse_cube_or_rollup",
+    "_parse_table_parts",
+    "_parse_id_var",
+)
 
 
 def _recording(name: str) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from headgate.sql.names import canonical
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition; `equality` holds the two sides of `a = b`. `implied`: follows from another one, so it may be dropped."""
+    """A condition; `equality` holds the sides of `a = b`. `implied`: follows from another one and may be dropped."""
 
     rendered: Rendered
     equality: tuple[Rendered, Rendered] | None = None

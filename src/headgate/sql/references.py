@@ -66,7 +66,7 @@ def _shortened(query: QueryText, tree: exp.Expr, unaliased: set[tuple[str, ...]]
 
 def _parsed(query: QueryText) -> exp.Expr:
     tree = query.parse()
-    if not isinstance(tree, exp.Query):
+    if not isinstance(tree, (exp.Query, exp.Values)):
         raise DefiniteError(
             "only a query can be run here", where=query.where, hint="write one SELECT, WITH … SELECT or VALUES"
         )
@@ -90,6 +90,13 @@ def _tables(tree: exp.Expr) -> list[exp.Table]:
     return sorted(found, key=lambda table: int(table.parts[0].meta["start"]))
 
 
+def _is_hidden(table: exp.Table, hidden: frozenset[str]) -> bool:
+    """Whether this is a common table expression or a function, not a table."""
+    if not all(isinstance(part, exp.Identifier) for part in table.parts):
+        return True
+    return len(table.parts) == 1 and folded(table.name) in hidden
+
+
 def _visit(node: exp.Expr, hidden: frozenset[str]) -> Iterator[exp.Table]:
     """Tables below a node; `hidden` are the common table expressions in sight."""
     clause = node.args.get("with_")
@@ -99,9 +106,8 @@ def _visit(node: exp.Expr, hidden: frozenset[str]) -> Iterator[exp.Table]:
             inside = hidden | {name} if clause.args.get("recursive") else hidden
             yield from _visit(definition.this, inside)
             hidden = hidden | {name}
-    if isinstance(node, exp.Table) and all(isinstance(part, exp.Identifier) for part in node.parts):
-        if not (len(node.parts) == 1 and folded(node.name) in hidden):
-            yield node
+    if isinstance(node, exp.Table) and not _is_hidden(node, hidden):
+        yield node
     for child in node.iter_expressions():
         if child is not clause:
             yield from _visit(child, hidden)

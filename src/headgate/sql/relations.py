@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType
 
 from headgate.dataflow.graph import Output, Project, Scan
 from headgate.delta.changes import END_AT, START_AT, SURROGATE_KEY
@@ -56,23 +55,13 @@ class _FromClause:
         start = select.args.get("from_")
         if start is None:
             raise NotIncremental("a SELECT without FROM reads no table")
-        groups = [self._relation(start.this)]
+        source = self._relation(start.this)
         for join in select.args.get("joins") or ():
-            if self._is_comma(join):
-                groups.append(self._relation(join.this))
-            else:
-                groups[-1] = self._joined(groups[-1], join)
-        source = groups[0]
-        for group in groups[1:]:
-            source = _both(source, group, Inner((source.tree, group.tree)))
+            source = self._joined(source, join)
         for lateral in select.args.get("laterals") or ():
             source = self._lateral(source, lateral)
         self._check_qualifiers(source, select)
         return Source(source.tree, replace(source.scope, outer=self._environment.outer))
-
-    def _is_comma(self, join: exp.Join) -> bool:
-        first = self._query.span(join)[0]
-        return self._query.tokens[first].token_type == TokenType.COMMA
 
     def _check_qualifiers(self, source: Source, select: exp.Select) -> None:
         seen: set[tuple[str, ...]] = set()
@@ -207,12 +196,13 @@ class _FromClause:
             names = [item.name for item in left.scope.star() or () if folded(item.name) in known]
         pairs: list[tuple[str, str, str]] = []
         for name in names:
-            one, other = left.scope.find((name,), where), right.scope.find((name,), where)
-            for found, scope in ((one, left.scope), (other, right.scope)):
+            sides = []
+            for scope in (left.scope, right.scope):
+                found = scope.find((name,), where)
                 if found is None:
                     raise scope.unknown((name,), where)
-            if one is not None and other is not None:
-                pairs.append((name, one.field.column, other.field.column))
+                sides.append(found.field.column)
+            pairs.append((name, sides[0], sides[1]))
         conditions = tuple(
             Predicate(Rendered(f"{one} = {other}", frozenset((one, other))), (column(one), column(other)))
             for _, one, other in pairs

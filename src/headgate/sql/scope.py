@@ -1,7 +1,7 @@
 """Names a query can see: relations, their columns, and the queries around it.
 
-Spark's rules: `a.b.c` is tried as database.table.column, then table.column.field, then column.field.field; a query's own
-relations come before those of the query around it; a column joined by USING is one column when it is not qualified.
+Spark's rules: `a.b.c` is tried as database.table.column, then table.column.field, then column.field.field; a query's
+own relations come before those of the query around it; a column joined by USING is one column when it is not qualified.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Catalog(Protocol):
 
 
 class NotIncremental(Exception):
-    """This part of the query cannot be kept incrementally; `context`: because it asks for the time, chance or the user."""
+    """A part of the query cannot be kept incrementally; `context`: as it asks for the time, chance or the user."""
 
     def __init__(self, reason: str, *, context: bool = False) -> None:
         super().__init__(reason)

@@ -216,10 +216,8 @@ class _Finish:
         names, outputs = self._context.names, []
         fields: list[Field] = []
         for item in self._items:
-            if item.expression is None:
-                rendered = column(item.column or "")
-            else:
-                rendered = self._renderer.local(item.expression)
+            expression = item.expression
+            rendered = column(item.column or "") if expression is None else self._renderer.local(expression)
             name = names.fresh("out", item.name)
             outputs.append(Output(name, rendered.sql))
             fields.append(Field(item.name, name))

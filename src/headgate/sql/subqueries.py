@@ -1,10 +1,10 @@
 """Subqueries in expressions: each becomes a join.
 
-    EXISTS, IN           semi join          scalar              left join with the subquery's one row per correlation key
-    NOT EXISTS, NOT IN   anti join          under OR, in lists  a mark: left join with the distinct keys, matched or not
+    EXISTS, IN           semi join       scalar              left join with the subquery's one row per correlation key
+    NOT EXISTS, NOT IN   anti join       under OR, in lists  a mark: left join with the distinct keys, matched or not
 
-Conditions that compare a column around with one inside become join keys. Where the two are connected in another way, the
-subquery is first joined with its domain: the distinct values of the outer columns that it uses.
+Conditions that compare a column around with one inside become join keys. Where the two are connected in another way,
+the subquery is first joined with its domain: the distinct values of the outer columns that it uses.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from headgate.errors import FlowError
 from headgate.sql.context import Body, Context, LateValue
 from headgate.sql.expressions import Rendered, Renderer, column, is_grouped, top_subqueries, unwrapped
 from headgate.sql.joins import equality_sides, extended
+from headgate.sql.names import substituted
 from headgate.sql.predicates import Predicate
 from headgate.sql.scope import Environment, Lowered, NotIncremental, OuterUse
 from headgate.sql.uniqueness import is_unique_on
@@ -70,7 +71,7 @@ class SubqueryLowering:
                 node, rendered = self._exists_mark(node, subquery, renderer)
             elif isinstance(subquery, exp.In):
                 node = self._inside_operand(node, subquery, renderer)
-                node, rendered = self._in_mark(node, subquery, renderer, _is_positive(subquery, within))
+                node, rendered = self._in_mark(node, subquery, renderer, _is_positive(subquery, within), within is None)
             else:
                 node, rendered = self._scalar(node, subquery, renderer, _rejects_null(subquery, within))
             renderer.replacements[id(subquery)] = rendered
@@ -131,26 +132,31 @@ class SubqueryLowering:
         node, flag = self._marked(node, opened, ())
         return node, Rendered(f"({flag} IS NOT NULL)", frozenset((flag,)))
 
-    def _in_mark(self, node: Node, subquery: exp.In, renderer: Renderer, positive: bool) -> tuple[Node, Rendered]:
+    def _in_mark(
+        self, node: Node, subquery: exp.In, renderer: Renderer, positive: bool, value: bool
+    ) -> tuple[Node, Rendered]:
+        """`positive`: unknown counts as false; `value`: it is shown, where Spark shows false for unknown."""
         operands = self._operands(subquery, renderer)
         opened = self._open(node, subquery.args["query"], renderer, keyed=True)
         equalities = self._equalities(operands, opened.values, subquery)
         marked, flag = self._marked(node, opened, equalities)
         columns = frozenset((flag,)).union(*(item.columns for item in operands))
-        if positive:
+        negated = _is_negated(subquery)
+        if positive or (value and not negated):
             return marked, Rendered(f"({flag} IS NOT NULL)", columns)
         if len(operands) > 1:
             raise NotIncremental("IN with several columns inside an expression is not incremental")
         rows, known = self._context.names.fresh("rows"), self._context.names.fresh("known")
         inner, keys, conditions = self._keyed(node, opened)
-        totals = Aggregate(
-            inner, keys, (AggregateCall(rows, "count"), AggregateCall(known, "count", (opened.values[0].sql,)))
-        )
+        counts = (AggregateCall(rows, "count"), AggregateCall(known, "count", (opened.values[0].sql,)))
+        totals, conditions = self._apart(Aggregate(inner, keys, counts), keys, conditions)
         marked = self._context.joins.join(marked, totals, "left", conditions)
         sql = (
             f"(CASE WHEN {flag} IS NOT NULL THEN true WHEN coalesce({rows}, 0L) = 0 THEN false "
             f"WHEN ({operands[0].sql}) IS NULL OR {rows} > {known} THEN NULL ELSE false END)"
         )
+        if value:
+            sql = f"coalesce({sql}, true)"
         return marked, Rendered(sql, columns | {rows, known})
 
     def _marked(self, node: Node, opened: _Opened, equalities: Sequence[Predicate]) -> tuple[Node, str]:
@@ -161,7 +167,8 @@ class SubqueryLowering:
         flag = self._context.names.fresh("matched")
         distinct: Node
         if keys:
-            distinct = extended(Aggregate(inner, keys), (Output(flag, "true"),))
+            distinct, conditions = self._apart(Aggregate(inner, keys), keys, conditions)
+            distinct = extended(distinct, (Output(flag, "true"),))
         else:
             rows = self._context.names.fresh("rows")
             distinct = Filter(Aggregate(inner, (), (AggregateCall(rows, "count"),)), f"{rows} > 0")
@@ -171,7 +178,9 @@ class SubqueryLowering:
     def _keyed(self, node: Node, opened: _Opened) -> tuple[Node, tuple[str, ...], list[Predicate]]:
         """The subquery's rows with its join keys as columns, and the conditions over these columns."""
         outer, own = frozenset(node.columns), frozenset(opened.node.columns)
-        inner, keys, conditions = opened.node, [], []
+        inner = opened.node
+        keys: list[str] = []
+        conditions: list[Predicate] = []
         for item in opened.conditions:
             sides = equality_sides(item, outer, own)
             if sides is None:
@@ -183,12 +192,18 @@ class SubqueryLowering:
             conditions.append(_equal(sides[0], column(name)))
         return inner, tuple(dict.fromkeys(keys)), conditions
 
+    def _apart(self, node: Node, keys: Sequence[str], conditions: Sequence[Predicate]) -> tuple[Node, list[Predicate]]:
+        """The node with its key columns renamed, so that it can be joined beside the same rows once more."""
+        names = {key: self._context.names.fresh(key) for key in keys}
+        renamed = Project(node, tuple(Output(names.get(name, name), name) for name in node.columns))
+        return renamed, [_over(item, names) for item in conditions]
+
     def _scalar(self, node: Node, subquery: exp.Expr, renderer: Renderer, rejects_null: bool) -> tuple[Node, Rendered]:
         late = self._open_late(node, subquery, renderer)
         if late is not None:
-            value, conditions = late
+            value, connections = late
             kind: JoinKind = "inner" if rejects_null and value.empty_is_null else "left"
-            joined = self._context.joins.join(node, value.node, kind, conditions)
+            joined = self._context.joins.join(node, value.node, kind, connections)
             sql = f"({value.value.sql})"
             if value.condition is not None:
                 sql = f"IF({value.condition.sql}, {value.value.sql}, NULL)"
@@ -334,6 +349,17 @@ def _equal(one: Rendered, other: Rendered) -> Predicate:
     return Predicate(_condition(f"({one.sql}) = ({other.sql})", one, other).rendered, (one, other))
 
 
+def _over(item: Predicate, names: dict[str, str]) -> Predicate:
+    """The condition over renamed columns."""
+
+    def change(rendered: Rendered) -> Rendered:
+        columns = frozenset(names.get(name, name) for name in rendered.columns)
+        return Rendered(substituted(rendered.sql, names), columns)
+
+    equality = None if item.equality is None else (change(item.equality[0]), change(item.equality[1]))
+    return Predicate(change(item.rendered), equality)
+
+
 def _condition(sql: str, one: Rendered, other: Rendered) -> Predicate:
     return Predicate(Rendered(sql, one.columns | other.columns))
 
@@ -354,8 +380,8 @@ def _plain(subquery: exp.Expr, *, exists: bool) -> exp.Expr:
 def _is_shaped(query: exp.Select) -> bool:
     """Whether rows are chosen or numbered in the SELECT itself, so that conditions cannot leave it."""
     return bool(
-        query.args.get("distinct")
-        and query.args["distinct"].args.get("on")
+        (query.args.get("distinct")
+        and query.args["distinct"].args.get("on"))
         or query.args.get("qualify")
         or query.args.get("limit")
         or query.args.get("offset")
@@ -373,6 +399,13 @@ def _is_positive(subquery: exp.Expr, within: exp.Expr | None) -> bool:
         if current is not None and not isinstance(current, (exp.And, exp.Or, exp.Paren)):
             return False
     return current is not None
+
+
+def _is_negated(subquery: exp.Expr) -> bool:
+    parent = subquery.parent
+    while isinstance(parent, exp.Paren):
+        parent = parent.parent
+    return isinstance(parent, exp.Not)
 
 
 def _rejects_null(subquery: exp.Expr, within: exp.Expr | None) -> bool:

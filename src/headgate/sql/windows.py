@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from headgate.dataflow.graph import Node, Window, WindowCall
 from headgate.errors import FlowError
@@ -43,7 +43,7 @@ class WindowLowering:
         self._context = context
         self._renderer = renderer
         self._carried = tuple(carried)
-        self._named = {folded(item.name): item for item in select.args.get("windows") or ()}
+        self._named: dict[str, exp.Window] = {folded(item.name): item for item in select.args.get("windows") or ()}
 
     def specification_nodes(self, windows: Sequence[exp.Window]) -> list[exp.Expr]:
         """Expressions of named windows in use, which stand outside the calls themselves."""

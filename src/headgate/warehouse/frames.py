@@ -53,8 +53,8 @@ def without(base: DataFrame, dead: DataFrame, spec: TableSpec, *, small: bool, n
     named = dead.select(sf.xxhash64(*keys).alias(HASH), *renamed)
     condition = sf.xxhash64(*keys) == sf.col(HASH)
     for key, other in zip(keys, others, strict=True):
-        # Written out, because Spark would make `<=>` a join key and lose the join on one long.
-        condition = condition & ((key == other) | (key.isNull() & other.isNull()))
+        # Not `<=>`, nor its long form with OR: Spark would make that a join key and lose the join on one long.
+        condition = condition & sf.coalesce(key == other, key.isNull() & other.isNull())
     return base.join(sf.broadcast(named) if small else named, condition, "left_anti")
 
 

@@ -77,7 +77,7 @@ def storage_problems(folder: Folder, needed: int | None = None) -> Iterator[None
     """Raises headgate's errors in place of the libraries'."""
     try:
         yield
-    except (OSError, DeltaError, pa.ArrowException, PySparkException, Py4JJavaError) as error:
+    except (OSError, RuntimeError, DeltaError, pa.ArrowException, PySparkException, Py4JJavaError) as error:
         known = translate(error, folder, needed)
         if known is None or known is error:
             raise

@@ -218,10 +218,6 @@ class DeltaStore:
         for _, name in old:
             self.folder.delete(f"{LOG}/{name}")
 
-    @property
-    def columns_with_ranges(self) -> tuple[str, ...]:
-        return self._columns
-
 
 def _data_name(name: str) -> str:
     """The data file that a checksum file (`.part-….parquet.crc`) belongs to; else the name itself."""

@@ -18,66 +18,111 @@ from headgate.dataflow.run import Run
 from headgate.delta.changes import JOB, UNKNOWN_MEMBER, WEIGHT
 
 _FROM = "__from"
+_TO = "__to"
 
 
 def as_of_delta(node: AsOfJoin, run: Run) -> Relation | None:
-    inner = _inner_delta(node, run)
+    left, rays = run.delta(node.left), _rays(node, run)
+    if rays is None and node.miss != "fail":
+        return left and _as_written(node, run, left)
+    if left is not None and node.miss != "drop":
+        left = run.settled_delta(node.left)
+    inner = _inner_delta(node, run, rays)
     if node.miss == "drop":
         return inner
-    left = run.delta(node.left)
-    if inner is not None:
-        inner = run.settle(netted(inner))
+    if node.miss == "fail":
+        inner = run.settle(inner and netted(inner))
+        missed = run.settle(_missed(node, left, inner))
+        if missed is not None:
+            run.lookup_missed(node, missed)
+        return inner
+    outer = left and _extended(node, run, left, [JOB, WEIGHT])
+    both = union_all([inner and _replacing(node, run, inner), outer], node.columns)
+    return both and netted(both)
+
+
+def _missed(node: AsOfJoin, left: Relation | None, inner: Relation | None) -> Relation | None:
+    """L − π(L ⋈ S): the left rows without a version."""
     columns = node.left.columns
     matched = inner and select(
         f"SELECT {column_list(columns)}, {JOB}, -{WEIGHT} AS {WEIGHT} FROM {inner.source}", columns
     )
     missed = union_all([left, matched], columns)
-    missed = missed and netted(missed)
-    if node.miss == "fail":
-        missed = run.settle(missed)
-        if missed is not None:
-            run.lookup_missed(node, missed)
-    return union_all([inner, missed and _extended(node, run, missed, [JOB, WEIGHT])], node.columns)
+    return missed and netted(missed)
 
 
-def _inner_delta(node: AsOfJoin, run: Run) -> Relation | None:
-    left_keys = tuple(pair[0] for pair in node.keys)
-    right_keys = tuple(pair[1] for pair in node.keys)
-    left = run.delta(node.left)
-    rays = _rays(node, run)
-    if left is not None and rays is not None:
-        left = run.settled_delta(node.left)
-    equal = " AND ".join(f"l.{quoted(a)} = r.{quoted(b)}" for a, b in node.keys)
-    started = f"r.{_FROM} <= l.{quoted(node.at)}"
+def _replacing(node: AsOfJoin, run: Run, inner: Relation) -> Relation:
+    """Each joined row, and minus the same left row extended: what it replaces."""
+    values = [
+        f"IF(__sign > 0, {quoted(column)}, {_extension(node, run, column)}) AS {quoted(column)}"
+        for column in node.right.columns
+    ]
+    return select(
+        f"SELECT {', '.join([column_list(node.left.columns), *values])}, {JOB}, {WEIGHT} * __sign AS {WEIGHT}"
+        f" FROM {inner.source} CROSS JOIN (SELECT * FROM VALUES (1L), (-1L) AS s(__sign))",
+        node.columns,
+    )
+
+
+def _as_written(node: AsOfJoin, run: Run, left: Relation) -> Relation | None:
+    """Only the left side changed: the lookup as written, of its changes."""
+    state = _versions(node, run)
+    left = run.delta(node.left) or left
+    if state is None:
+        return None if node.miss == "drop" else _extended(node, run, left, [JOB, WEIGHT])
+    kind = "JOIN" if node.miss == "drop" else "LEFT JOIN"
+    return select(
+        f"SELECT {_found(node, run)}, l.{JOB}, l.{WEIGHT} FROM {left.source} l {kind} {state.source} r"
+        f" ON {_equal(node)} AND {_valid(node)}",
+        node.columns,
+    )
+
+
+def _versions(node: AsOfJoin, run: Run) -> Relation | None:
+    """The stored versions that a changed left row can meet."""
+    if run.is_cheap(node.right):
+        return run.rows(node.right, None)
+    left_keys, right_keys = zip(*node.keys, strict=True)
+    return run.rows(node.right, run.delta_keys(node.left, left_keys, right_keys))
+
+
+def _inner_delta(node: AsOfJoin, run: Run, rays: Relation | None) -> Relation | None:
     parts: list[Relation | None] = []
+    left = run.delta(node.left)
     if left is not None:
-        keys = None if run.is_cheap(node.right) else run.delta_keys(node.left, left_keys, right_keys)
-        state = run.rows(node.right, keys)
+        state = _versions(node, run)
         left = run.delta(node.left) or left
-        if state is not None:
-            parts.append(
-                select(
-                    f"SELECT {_outputs(node, run)}, l.{JOB}, l.{WEIGHT}"
-                    f" FROM {left.source} l JOIN {state.source} r ON {equal} AND {_valid(node)}",
-                    node.columns,
-                )
-            )
-        if rays is not None:
+        names = column_list(node.right.columns)
+        stored = state and select(
+            f"SELECT {names}, {quoted(node.start)} AS {_FROM}, {quoted(node.end)} AS {_TO}, 0L AS {JOB}, 1L AS {WEIGHT}"
+            f" FROM {state.source}",
+            (*node.right.columns, _FROM, _TO),
+        )
+        moved = rays and select(
+            f"SELECT {names}, {_FROM}, CAST(NULL AS {run.type_of(node.right, node.end)}) AS {_TO}, {JOB}, {WEIGHT}"
+            f" FROM {rays.source}",
+            (*node.right.columns, _FROM, _TO),
+        )
+        right = union_all([stored, moved], (*node.right.columns, _FROM, _TO))
+        if right is not None:
+            at = f"l.{quoted(node.at)}"
             parts.append(
                 select(
                     f"SELECT {_outputs(node, run)}, GREATEST(l.{JOB}, r.{JOB}) AS {JOB}, l.{WEIGHT} * r.{WEIGHT} AS {WEIGHT}"
-                    f" FROM {left.source} l JOIN {rays.source} r ON {equal} AND {started}",
+                    f" FROM {left.source} l JOIN {right.source} r ON {_equal(node)}"
+                    f" AND r.{_FROM} <= {at} AND (r.{_TO} IS NULL OR {at} < r.{_TO})",
                     node.columns,
                 )
             )
     if rays is not None and not run.is_before(node.left, node.at, rays, _FROM):
+        left_keys, right_keys = zip(*node.keys, strict=True)
         keys = None if run.is_cheap(node.left) else run.keys_of(rays, right_keys, left_keys)
         state = run.rows(node.left, keys)
         if state is not None:
             parts.append(
                 select(
-                    f"SELECT {_outputs(node, run)}, r.{JOB}, r.{WEIGHT}"
-                    f" FROM {state.source} l JOIN {rays.source} r ON {equal} AND {started}",
+                    f"SELECT {_outputs(node, run)}, r.{JOB}, r.{WEIGHT} FROM {state.source} l JOIN {rays.source} r"
+                    f" ON {_equal(node)} AND r.{_FROM} <= l.{quoted(node.at)}",
                     node.columns,
                 )
             )
@@ -120,13 +165,31 @@ def _valid(node: AsOfJoin) -> str:
     return f"r.{quoted(node.start)} <= {at} AND ({end} IS NULL OR {at} < {end})"
 
 
+def _equal(node: AsOfJoin) -> str:
+    return " AND ".join(f"l.{quoted(left)} = r.{quoted(right)}" for left, right in node.keys)
+
+
+def _extension(node: AsOfJoin, run: Run, column: str) -> str:
+    """What a left row without a version has in a right column."""
+    known = node.miss == "unknown" and column == node.surrogate_key
+    return f"CAST({UNKNOWN_MEMBER if known else 'NULL'} AS {run.type_of(node.right, column)})"
+
+
 def _extended(node: AsOfJoin, run: Run, left: Relation, more: list[str]) -> Relation:
-    values = []
-    for column in node.right.columns:
-        known = node.miss == "unknown" and column == node.surrogate_key
-        value = str(UNKNOWN_MEMBER) if known else "NULL"
-        values.append(f"CAST({value} AS {run.type_of(node.right, column)}) AS {quoted(column)}")
-    return select(f"SELECT {', '.join([column_list(left.columns), *values, *more])} FROM {left.source}", node.columns)
+    values = [f"{_extension(node, run, column)} AS {quoted(column)}" for column in node.right.columns]
+    return select(
+        f"SELECT {', '.join([column_list(left.columns), *values, *more])} FROM {left.source}", node.columns
+    )
+
+
+def _found(node: AsOfJoin, run: Run) -> str:
+    """The outputs of the lookup as a left join; a version's surrogate key is never NULL."""
+    outputs = _outputs(node, run)
+    if node.miss == "unknown" and node.surrogate_key is not None:
+        name = quoted(node.surrogate_key)
+        value = f"COALESCE(r.{name}, {_extension(node, run, node.surrogate_key)}) AS {name}"
+        outputs = outputs.replace(f"r.{name}", value)
+    return outputs
 
 
 def as_of_rows(node: AsOfJoin, run: Run, keys: Keys | None) -> Relation | None:
@@ -137,20 +200,14 @@ def as_of_rows(node: AsOfJoin, run: Run, keys: Keys | None) -> Relation | None:
     to_right = dict(node.keys)
     shared = left_keys and left_keys.renamed(to_right)
     if shared is None and left_keys is not None and not run.is_cheap(node.right):
-        left = run.settle(left, weighted=False)
+        left, shared = run.row_keys(node.left, left, tuple(to_right), tuple(to_right.values()))
         if left is None:
             return None
-        shared = run.keys_of(left, tuple(to_right), tuple(to_right.values()))
     right = run.rows(node.right, shared)
     if right is None:
         return None if node.miss == "drop" else _extended(node, run, left, [])
-    equal = " AND ".join(f"l.{quoted(a)} = r.{quoted(b)}" for a, b in node.keys)
     kind = "JOIN" if node.miss in ("drop", "fail") else "LEFT JOIN"
-    outputs = _outputs(node, run)
-    if node.miss == "unknown" and node.surrogate_key is not None:
-        name = quoted(node.surrogate_key)
-        found = f"COALESCE(r.{name}, CAST({UNKNOWN_MEMBER} AS {run.type_of(node.right, node.surrogate_key)})) AS {name}"
-        outputs = outputs.replace(f"r.{name}", found)
     return select(
-        f"SELECT {outputs} FROM {left.source} l {kind} {right.source} r ON {equal} AND {_valid(node)}", node.columns
+        f"SELECT {_found(node, run)} FROM {left.source} l {kind} {right.source} r ON {_equal(node)} AND {_valid(node)}",
+        node.columns,
     )

@@ -101,9 +101,8 @@ def bilinear(
     left_keys = tuple(pair[0] for pair in keys)
     right_keys = tuple(pair[1] for pair in keys)
     delta_left, delta_right = run.delta(left), run.delta(right)
-    both = delta_left is not None and delta_right is not None
-    if both:
-        delta_left, delta_right = run.settled_delta(left), run.settled_delta(right)
+    if delta_left is not None and delta_right is not None:
+        delta_right = run.settled_delta(right)
     names = column_list(columns)
     parts: list[Relation | None] = []
     if delta_left is not None:
@@ -192,10 +191,9 @@ def join_rows(node: Join, run: Run, keys: Keys | None) -> Relation | None:
         return None
     shared = left_keys and left_keys.renamed(to_right)
     if shared is None and left_keys is not None and node.keys and not run.is_cheap(node.right):
-        left = run.settle(left, weighted=False)
+        left, shared = run.row_keys(node.left, left, tuple(to_right), tuple(to_right.values()))
         if left is None:
             return None
-        shared = run.keys_of(left, tuple(to_right), tuple(to_right.values()))
     right = run.rows(node.right, shared)
     return _rows_text(node, run, left, right)
 
@@ -204,9 +202,9 @@ def _join_rows_from_right(node: Join, run: Run, right_keys: Keys) -> Relation | 
     right = run.rows(node.right, right_keys)
     shared: Keys | None = None
     if node.keys and not run.is_cheap(node.left):
-        right = run.settle(right, weighted=False)
         if right is not None:
-            shared = run.keys_of(right, tuple(pair[1] for pair in node.keys), tuple(pair[0] for pair in node.keys))
+            columns, names = tuple(pair[1] for pair in node.keys), tuple(pair[0] for pair in node.keys)
+            right, shared = run.row_keys(node.right, right, columns, names)
     if right is None:
         return None
     left = run.rows(node.left, shared)

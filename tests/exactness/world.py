@@ -1,0 +1,234 @@
+"""A warehouse and its model side by side: what is done to one is done to the other, and `check` compares them.
+
+The oracle runs each flow's text, as it was written, on Spark over the model's rows of a job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+import headgate
+from headgate.runtime.warehouse import Warehouse
+from tests.exactness.comparing import Rows, difference
+from tests.exactness.model import COMMIT_AT, Change, Delete, Dimension, Insert, Model, Row, Table, Truncate, Update
+
+SMALL_QUERIES = {
+    "spark.master": "local[2]",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+}
+"""Tables here are tiny: what costs time is compiling."""
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class View:
+    """A flow; `oracle` is the text that gives its result where that is not the flow's own (as-of lookups)."""
+
+    name: str
+    text: str
+    oracle: str | None = None
+    lookup_miss: str | None = None
+
+    def statement(self) -> str:
+        properties = f" TBLPROPERTIES ('lookup_miss' = '{self.lookup_miss}')" if self.lookup_miss else ""
+        return f"CREATE MATERIALIZED VIEW {self.name}{properties} AS\n{self.text};\n"
+
+
+@dataclass
+class World:
+    folder: Path
+    spark: SparkSession
+    """A session whose temporary views are the oracle's alone."""
+    tables: Mapping[str, Table]
+    dimensions: Sequence[Dimension] = ()
+    views: Sequence[View] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    model: Model = field(init=False)
+    warehouse: Warehouse = field(init=False)
+    surrogate_keys: dict[tuple[str, object, object], int] = field(default_factory=dict)
+    oldest: int = 0
+    """The oldest job that can be read: after opening, the last one that was materialized."""
+    _materialized: int = 0
+    _through: int = 0
+
+    def __post_init__(self) -> None:
+        self.model = Model(self.tables)
+        self.open()
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.warehouse.close()
+
+    def open(self) -> None:
+        flows = self.folder / "flows"
+        flows.mkdir(parents=True, exist_ok=True)
+        text = "".join(dimension.statements(self.tables[dimension.source]) for dimension in self.dimensions)
+        text += "".join(view.statement() for view in self.views)
+        (flows / "flows.sql").write_text(text, encoding="utf-8")
+        project = {
+            "name": "exactness",
+            "storage": str(self.folder / "warehouse"),
+            "spark": SMALL_QUERIES,
+            "libraries": [{"glob": {"include": f"{flows}/**"}}],
+            "retention": {"jobs": 1000},
+            "limits": dict(self.limits),
+            "sources": {
+                "s": {
+                    "type": "memory",
+                    "tables": {
+                        name: {"columns": dict(table.columns), "key": list(table.key)}
+                        for name, table in self.tables.items()
+                    },
+                }
+            },
+        }
+        self.warehouse = headgate.open(project)
+
+    def reopen(self) -> None:
+        """Closes the warehouse and opens it again, with the dimensions and views that the world has now."""
+        self.warehouse.close()
+        self.oldest = self._materialized
+        self.open()
+        self._through = len(self.model.jobs)
+
+    def materialize(self) -> None:
+        self.warehouse.materialize()
+        self._materialized = self._through
+
+    def commit(self, *changes: Change, commit_at: datetime | None = None, initial: bool = False) -> None:
+        """One transaction, by default a minute after the last one."""
+        last = self.model.transactions[-1].commit_at if self.model.transactions else START
+        moment = commit_at or last + timedelta(minutes=1)
+        with self.warehouse.source("s").transaction(commit_at=moment, initial=initial) as transaction:
+            for change in changes:
+                match change:
+                    case Insert(table, row):
+                        transaction.insert(table, row)
+                    case Update(table, row, key):
+                        transaction.update(table, row, key=key)
+                    case Delete(table, key):
+                        transaction.delete(table, key)
+                    case Truncate(table):
+                        transaction.truncate(table)
+        if transaction.position is not None:
+            self.model.commit(changes, moment, initial)
+
+    def close_job(self) -> None:
+        assert self.warehouse.close_job() == self.model.close_job()
+
+    def refresh(self) -> int:
+        job = int(self.warehouse.refresh())
+        assert job == self.model.close_job()
+        self._through = job
+        return job
+
+    def step(self, *changes: Change) -> None:
+        """One transaction in a job of its own, and a comparison."""
+        self.commit(*changes)
+        self.check(self.refresh())
+
+    def check_all(self, since: int = 1) -> None:
+        for job in range(max(since, self.oldest), len(self.model.jobs) + 1):
+            self.check(job)
+
+    def check(self, job: int) -> None:
+        """Every flow at the job is what Spark makes of the model's rows."""
+        failures = []
+        self._register(job)
+        for dimension in self.dimensions:
+            found = self._check_dimension(dimension, job)
+            failures += [f"{dimension.name} at job {job}: {found}"] if found else []
+        for view in self.views:
+            expected = Rows.of(self.spark.table(view.name))
+            found = difference(self.read(view.name, job), expected)
+            failures += [f"{view.name} at job {job}:\n {view.text}\n {found}"] if found else []
+        assert not failures, "\n".join(failures)
+
+    def read(self, name: str, job: int) -> Rows:
+        with self.warehouse.table(name, job=job) as answer:
+            return Rows.of(answer.dataframe)
+
+    def rows(self, name: str, job: int | None = None) -> set[tuple[object, ...]]:
+        """A table's rows as plain values, for expectations that a test spells out."""
+        with self.warehouse.table(name, job=job) as answer:
+            return set(Rows.of(answer.dataframe).values)
+
+    def _register(self, job: int) -> None:
+        """The oracle's views of a job: source tables (with hidden columns under another name), dimensions, flows."""
+        for name, table in self.tables.items():
+            schema = ", ".join(f"{column} {kind}" for column, kind in table.columns.items())
+            rows = [dict(row) for row in self.model.at_job(job)[name].values()]
+            frame = self._frame(rows, f"{schema}, {COMMIT_AT} timestamp")
+            frame.createOrReplaceTempView(f"{name}__full")
+            frame.drop(COMMIT_AT).createOrReplaceTempView(name)
+        for dimension in self.dimensions:
+            self._dimension_frame(dimension, job).createOrReplaceTempView(dimension.name)
+        for view in self.views:
+            self.spark.sql(oracle_text(view)).createOrReplaceTempView(view.name)
+
+    def _frame(self, rows: list[Row], schema: str) -> DataFrame:
+        wanted = cast(StructType, StructType.fromDDL(schema))
+        arrow = pa.Table.from_pylist(rows, to_arrow_schema(wanted, timezone="UTC"))
+        return self.spark.createDataFrame(arrow, wanted)
+
+    def _dimension_frame(self, dimension: Dimension, job: int) -> DataFrame:
+        """The dimension told from the model; surrogate keys as the warehouse gave them, -2 where it gave none."""
+        schema = ", ".join(f"{name} {kind}" for name, kind in self.tables[dimension.source].columns.items())
+        rows = dimension.rows(self.model, self.model.jobs[job - 1] if job else 0)
+        if dimension.scd_type == 1:
+            return self._frame(rows, schema)
+        key = self.tables[dimension.source].key
+        given: dict[object, int] = {}
+        with self.warehouse.table(dimension.name, job=job) as answer:
+            for row in answer.to_arrow().to_pylist():
+                given.setdefault((tuple(row[column] for column in key), row["__start_at"], row["__end_at"]), row["__sk"])
+        for row in rows:
+            place = (tuple(row[column] for column in key), row["__start_at"], row["__end_at"])
+            row["__sk"] = given.get(place, -2)
+        return self._frame(rows, f"{schema}, __sk bigint, __start_at timestamp, __end_at timestamp, __version int")
+
+    def _check_dimension(self, dimension: Dimension, job: int) -> str | None:
+        expected = self.spark.table(dimension.name)
+        if dimension.scd_type == 1:
+            return difference(self.read(dimension.name, job), Rows.of(expected))
+        found = difference(self.read(dimension.name, job), Rows.of(expected.drop("__version")))
+        if found is not None:
+            return found
+        return self._check_surrogate_keys(dimension, expected)
+
+    def _check_surrogate_keys(self, dimension: Dimension, expected: DataFrame) -> str | None:
+        """A surrogate key belongs to one version of one key, at every job and after every opening."""
+        seen: set[object] = set()
+        for row in expected.toArrow().to_pylist():
+            key = tuple(row[column] for column in self.tables[dimension.source].key)
+            place = (dimension.name, key, row["__version"])
+            known = self.surrogate_keys.setdefault(place, row["__sk"])
+            if known != row["__sk"]:
+                return f"version {row['__version']} of {key} had the surrogate key {known}, now it has {row['__sk']}"
+            if row["__sk"] in seen or row["__sk"] < 0:
+                return f"version {row['__version']} of {key} has the surrogate key {row['__sk']} of another"
+            seen.add(row["__sk"])
+        return None
+
+
+def oracle_text(view: View) -> str:
+    """The view's text over the oracle's views; a text that names `__commit_at` reads the tables with it."""
+    text = view.oracle if view.oracle is not None else view.text
+    return re.sub(r"\bs\.(\w+)\b", r"\1__full" if COMMIT_AT in text else r"\1", text)

@@ -1,0 +1,118 @@
+"""Changes in files: frames, lookups and folds that never collect them; how dead rows are named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headgate.delta.changes import JobId
+from headgate.errors import CorruptWarehouse, EnvironmentProblem
+from headgate.warehouse.changes import ChangeSet
+from headgate.warehouse.problems import translate
+from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.versioned import Limits, VersionedTable
+from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Model, Row, canonical, change_set
+
+LIMITS = Limits(rows_per_file=20, local_rows=10)
+
+
+def stored_changes(table: VersionedTable, spark: SparkSession, rows: list[Row], after: int, upto: int) -> ChangeSet:
+    folder = table.staging()
+    changes = change_set(table.spec, rows, after, upto)
+    changes.frame(spark).repartition(2).write.parquet(f"file://{folder}")
+    return ChangeSet.of_files(table.spec, folder, JobId(after), JobId(upto))
+
+
+def values(table: VersionedTable, spark: SparkSession, job: int) -> list[str]:
+    return canonical(table.frame(spark, JobId(job)).toArrow().cast(table.spec.arrow_schema).to_pylist())
+
+
+@pytest.mark.parametrize("spec", [BY_KEY, BY_NUMBER], ids=["by key", "by other columns"])
+def test_changes_in_files_behave_as_changes_in_memory(tmp_path: Path, spark: SparkSession, spec: TableSpec) -> None:
+    model = Model(spec)
+    table = VersionedTable.open(str(tmp_path / "t"), spec, limits=LIMITS)
+    first = model.run({(number, "x"): number for number in range(200)} | {(None, None): 7})
+    table.apply(stored_changes(table, spark, first, 0, 1), JobId(1))
+    assert values(table, spark, 1) == canonical(model.snapshots[1].values())
+    assert table.materialize(spark, JobId(1)).removes == ()
+    assert len(table.store.index.files) >= 10 and table.rows == 201
+
+    second = model.run({(number, "x"): None for number in range(0, 40, 3)} | {(None, None): 8, (500, "y"): 1})
+    third = model.run({(0, "x"): 5, (1, "x"): 6, (500, "y"): None})
+    table.apply(stored_changes(table, spark, second + third, 1, 3), JobId(3))
+    fourth = model.run({(2, "x"): 9, (1, "x"): None})
+    table.apply(change_set(spec, fourth, 3, 4), JobId(4))
+    keys = pa.table({spec.lead: pa.array([None, 0, 1, 2, 3, 500], spec.arrow_schema.field(spec.lead).type)})
+    wanted = set(keys.column(0).to_pylist())
+    for job in (1, 2, 3, 4):
+        rows = list(model.snapshots[job].values())
+        assert values(table, spark, job) == canonical(rows)
+        found = table.lookup((spec.lead,), keys, JobId(job), tuple(SCHEMA.names))
+        assert canonical(found.to_pylist()) == canonical(found for found in rows if found[spec.lead] in wanted)
+    prepared = table.materialize(spark, JobId(4))
+    assert prepared.removes
+    if spec is BY_KEY:
+        assert len(prepared.removes) < 6
+    table.release(JobId(4))
+    assert values(table, spark, 4) == canonical(model.snapshots[4].values())
+    assert not list((tmp_path / "t" / "_overlay").rglob("*.parquet"))
+
+
+def test_a_lookup_in_many_bytes_goes_through_spark(tmp_path: Path, spark: SparkSession) -> None:
+    model = Model(BY_KEY)
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=Limits(rows_per_file=20, lookup_bytes=0))
+    table.apply(change_set(BY_KEY, model.run({(n, "x"): n for n in range(50)} | {(None, None): 1}), 0, 1), JobId(1))
+    table.materialize(None, JobId(1))
+    table.apply(change_set(BY_KEY, model.run({(3, "x"): None, (4, "x"): 9}), 1, 2), JobId(2))
+    keys = pa.table({"a": [3, 4, 5, None]})
+    found = table.lookup(("a",), keys, JobId(2), tuple(SCHEMA.names), spark)
+    expected = [row for row in model.snapshots[2].values() if row["a"] in (4, 5, None)]
+    assert canonical(found.to_pylist()) == canonical(expected)
+
+
+def test_dead_rows_are_named_by_one_long(tmp_path: Path, spark: SparkSession) -> None:
+    for spec, expected in ((BY_KEY, "xxhash64"), (TableSpec("one", SCHEMA, key=("a",)), "a#")):
+        model = Model(spec)
+        table = VersionedTable.open(str(tmp_path / spec.name), spec)
+        table.apply(change_set(spec, model.run({(n, "x"): n for n in range(9)}), 0, 1), JobId(1))
+        table.materialize(None, JobId(1))
+        table.apply(change_set(spec, model.run({(20, "x"): 1}), 1, 2), JobId(2))
+        assert "Join" not in plan(table, spark, 2)
+        table.apply(change_set(spec, model.run({(3, "x"): 4}), 2, 3), JobId(3))
+        joined = re.search(r"BroadcastHashJoin \[([^\[]*)\], \[__hash#\d+L\], LeftAnti", plan(table, spark, 3))
+        assert joined and joined.group(1).startswith(expected)
+
+
+def plan(table: VersionedTable, spark: SparkSession, job: int) -> str:
+    return str(table.frame(spark, JobId(job))._jdf.queryExecution().executedPlan().toString())
+
+
+def test_a_damaged_file_is_named_when_spark_reads_it(tmp_path: Path, spark: SparkSession) -> None:
+    model = Model(BY_KEY)
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY)
+    table.apply(change_set(BY_KEY, model.run({(n, "x"): n for n in range(50)}), 0, 1), JobId(1))
+    table.materialize(None, JobId(1))
+    frame = table.frame(spark, JobId(1))
+    (file,) = table.store.index.files
+    path = tmp_path / "t" / file.path
+    path.write_bytes(path.read_bytes()[: file.bytes // 2])
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        frame.collect()
+    problem = translate(caught.value, table.store.folder)
+    assert isinstance(problem, CorruptWarehouse) and file.path in str(problem)
+
+
+def test_timestamps_without_ranges_are_refused(tmp_path: Path, spark: SparkSession) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    model = Model(BY_KEY)
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY)
+    table.apply(stored_changes(table, spark, model.run({(1, "x"): 1}), 0, 1), JobId(1))
+    with pytest.raises(EnvironmentProblem, match="TIMESTAMP_MICROS"):
+        table.materialize(session, JobId(1))

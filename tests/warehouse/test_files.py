@@ -1,0 +1,135 @@
+"""Picking files, merging files, full disks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headgate.delta.changes import JobId
+from headgate.errors import StorageFull
+from headgate.warehouse.compaction import DEPTH, plan
+from headgate.warehouse.index import FileIndex, Wanted
+from headgate.warehouse.problems import storage_problems
+from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.statistics import DataFile, Range
+from headgate.warehouse.storage import Folder
+from headgate.warehouse.versioned import Limits, VersionedTable
+from tests.warehouse.model import change_set
+
+LONG = TableSpec("longs", StructType([StructField("k", LongType()), StructField("v", LongType())]), key=("k",))
+
+
+def file(path: str, low: Any, high: Any, nulls: int | None = 0, rows: int = 10) -> DataFile:
+    return DataFile(path, rows, 100, 0, {"k": Range(low, high, nulls)})
+
+
+ranges = st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 5), st.sampled_from([0, 1, None])), max_size=12)
+
+
+@given(ranges, st.lists(st.one_of(st.none(), st.integers(-12, 12)), max_size=5), st.sampled_from([int, str, Decimal]))
+def test_picked_files_are_those_whose_range_holds_a_value(
+    found: list[tuple[int, int, int | None]], wanted: list[int | None], kind: type
+) -> None:
+    def value(number: int | None) -> Any:
+        if number is None:
+            return None
+        return f"{number + 50:03d}" if kind is str else kind(number)
+
+    files = [file(str(n), value(low), value(low + width), nulls) for n, (low, width, nulls) in enumerate(found)]
+    files += [file("unknown", None, None, None), file("only nulls", None, None, 10)]
+    types = {int: pa.int64(), str: pa.string(), Decimal: pa.decimal128(10, 2)}
+    picked = FileIndex(files, "k").pick(Wanted.of(pa.array([value(n) for n in wanted], types[kind])))
+    expected = {
+        str(number)
+        for number, (low, width, nulls) in enumerate(found)
+        if any((n is None and nulls != 0) or (n is not None and low <= n <= low + width) for n in wanted)
+    }
+    expected |= {"unknown"} if wanted else set()
+    expected |= {"only nulls"} if None in wanted else set()
+    assert {chosen.path for chosen in picked} == expected
+
+
+def test_nan_and_types_without_ranges_pick_every_file() -> None:
+    files = [file("a", 1.0, 2.0), file("b", 5.0, 6.0)]
+    index = FileIndex(files, "k")
+    assert [chosen.path for chosen in index.pick(Wanted.of(pa.array([5.5])))] == ["b"]
+    assert index.pick(Wanted.of(pa.array([float("nan")]))) == tuple(files)
+    assert index.pick(Wanted.of(pa.array([b"x"]))) == tuple(files)
+
+
+def test_files_of_one_value_are_never_merged_for_depth() -> None:
+    assert plan([file(str(n), 5, 5, rows=1000) for n in range(50)], "k", 1000) == []
+
+
+def test_scattered_inserts_and_small_folds_keep_the_files_of_a_key_few(tmp_path: Path) -> None:
+    table = VersionedTable.open(str(tmp_path / "t"), LONG, limits=Limits(rows_per_file=100))
+    random = np.random.default_rng(3)
+    keys = random.permutation(20_000)
+    for job in range(1, 101):
+        part = keys[(job - 1) * 150 : job * 150]
+        rows = [{"k": int(k), "v": job, "__job": job, "__weight": 1} for k in part]
+        table.apply(change_set(LONG, rows, job - 1, job), JobId(job))
+        table.materialize(None, JobId(job))
+        table.release(JobId(job))
+    index = table.store.index
+    assert index.rows == 15_000
+    assert len(index.files) < 2 * 150
+    opened = [len(index.pick(Wanted.of(pa.array([key])))) for key in range(0, 20_000, 97)]
+    assert max(opened) <= 2 * DEPTH and sum(opened) / len(opened) <= DEPTH
+
+
+def test_many_small_folds_at_the_end_do_not_leave_many_files(tmp_path: Path) -> None:
+    table = VersionedTable.open(str(tmp_path / "t"), LONG, limits=Limits(rows_per_file=100))
+    for job in range(1, 61):
+        rows = [{"k": job * 10 + n, "v": job, "__job": job, "__weight": 1} for n in range(10)]
+        table.apply(change_set(LONG, rows, job - 1, job), JobId(job))
+        table.materialize(None, JobId(job))
+    assert table.rows == 600 and len(table.store.index.files) <= 20
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one MiB; skipped where mounting one is not allowed."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small disk needs privileges")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk_says_so_and_changes_nothing(small_disk: Path) -> None:
+    table = VersionedTable.open(str(small_disk / "t"), LONG)
+    table.apply(change_set(LONG, [{"k": 1, "v": 1, "__job": 1, "__weight": 1}], 0, 1), JobId(1))
+    table.materialize(None, JobId(1))
+    random = np.random.default_rng(1).integers(0, 2**62, 200_000)
+    changes = pa.table({"k": random, "v": random, "__job": [2] * 200_000, "__weight": [1] * 200_000})
+    table.apply(change_set(LONG, [], 1, 2).of_table(LONG, changes, JobId(1), JobId(2)), JobId(2))
+    with pytest.raises(StorageFull, match=r"MiB needed.*free"):
+        table.materialize(None, JobId(2))
+    assert (table.version, table.base_through, table.through) == (1, 1, 2)
+    assert len(list((small_disk / "t").rglob("*.parquet"))) == 1
+    assert table.lookup(("k",), pa.table({"k": [1]}), JobId(2), ("v",)).to_pylist() == [{"v": 1}]
+
+
+def test_a_full_disk_is_recognised_in_other_libraries_words(tmp_path: Path) -> None:
+    for error in (
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        OSError("Generic LocalFileSystem error: Unable to write: No space left on device (os error 28)"),
+        pa.ArrowException("IOError: No space left on device"),
+    ):
+        with pytest.raises(StorageFull, match="3 bytes needed"), storage_problems(Folder.at(tmp_path), 3):
+            raise error
