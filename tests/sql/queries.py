@@ -60,13 +60,31 @@ JOINS = [
     "SELECT t.a FROM s.t LEFT JOIN s.k ON t.a = k.a LEFT JOIN s.u ON u.a = k.g AND u.e = 3",
 ]
 
+_VALID = "i.__start_at <= {at} AND ({at} < i.__end_at OR i.__end_at IS NULL)"
+
 LOOKUPS = [
-    "SELECT t.a, i.name, i.__sk AS sk FROM s.t JOIN item FOR SYSTEM_TIME AS OF t.at i ON i.item_id = t.a",
-    "SELECT t.a, i.name, i.__sk AS sk FROM s.t LEFT JOIN item FOR SYSTEM_TIME AS OF t.at AS i ON i.item_id = t.a",
-    "SELECT t.a, i.name FROM s.t LEFT JOIN item i TIMESTAMP AS OF t.at + INTERVAL 5 HOURS ON i.item_id = t.a + 1",
-    "SELECT i.name, sum(t.d) AS d FROM s.t JOIN s.u ON u.a = t.a "
-    "LEFT JOIN item FOR SYSTEM_TIME AS OF t.at i ON i.item_id = u.e WHERE t.b > 1 GROUP BY i.name",
+    (
+        "SELECT t.a, i.name, i.__sk AS sk FROM s.t JOIN item FOR SYSTEM_TIME AS OF t.at i ON i.item_id = t.a",
+        "SELECT t.a, i.name, coalesce(i.__sk, -1L) AS sk FROM s.t LEFT JOIN item i ON i.item_id = t.a AND "
+        + _VALID.format(at="t.at"),
+    ),
+    (
+        "SELECT t.a, i.name, i.__sk AS sk FROM s.t LEFT JOIN item FOR SYSTEM_TIME AS OF t.at AS i ON i.item_id = t.a",
+        "SELECT t.a, i.name, i.__sk AS sk FROM s.t LEFT JOIN item i ON i.item_id = t.a AND " + _VALID.format(at="t.at"),
+    ),
+    (
+        "SELECT t.a, i.name FROM s.t LEFT JOIN item i TIMESTAMP AS OF t.at + INTERVAL 5 HOURS ON i.item_id = t.a + 1",
+        "SELECT t.a, i.name FROM s.t LEFT JOIN item i ON i.item_id = t.a + 1 AND "
+        + _VALID.format(at="t.at + INTERVAL 5 HOURS"),
+    ),
+    (
+        "SELECT i.name, sum(t.d) AS d FROM s.t JOIN s.u ON u.a = t.a "
+        "LEFT JOIN item FOR SYSTEM_TIME AS OF t.at i ON i.item_id = u.e WHERE t.b > 1 GROUP BY i.name",
+        "SELECT i.name, sum(t.d) AS d FROM s.t JOIN s.u ON u.a = t.a "
+        f"LEFT JOIN item i ON i.item_id = u.e AND {_VALID.format(at='t.at')} WHERE t.b > 1 GROUP BY i.name",
+    ),
 ]
+"""Lookups and the joins that they mean."""
 
 SUBQUERIES = [
     "SELECT a, b FROM s.t WHERE a IN (SELECT a FROM s.u)",
@@ -129,6 +147,9 @@ AGGREGATES = [
     "SELECT upper(c) AS u, length(UPPER(c)) AS l, count(*) AS n FROM s.t GROUP BY Upper( c )",
     "SELECT a, sum(b) AS s FROM s.t GROUP BY a HAVING s > 3 AND max(d) > 0",
     "SELECT a, sum(b) AS b FROM s.t GROUP BY a HAVING sum(b) > 3",
+    "SELECT a, sum(b) AS b FROM s.t GROUP BY a HAVING b > 3",
+    "SELECT a + 1 AS a, count(*) AS n FROM s.t GROUP BY a HAVING a > 2",
+    "SELECT a, max(b) AS m, m + 1 AS next FROM s.t GROUP BY a HAVING next > 2",
     "SELECT a, count(DISTINCT b) AS n FROM s.t GROUP BY a",
     "SELECT count(DISTINCT b, c) AS n, sum(DISTINCT b) AS s FROM s.t",
     "SELECT a, count(DISTINCT b) AS n, sum(d) AS s, sum(DISTINCT b) AS q FROM s.t GROUP BY a",
@@ -220,6 +241,8 @@ FRAGMENTS = [
     "SELECT a FROM s.t UNION ALL (SELECT e FROM s.u ORDER BY e LIMIT 3)",
     "SELECT a FROM s.t WHERE a > (SELECT e FROM s.u ORDER BY e DESC LIMIT 1)",
     "SELECT x.a FROM s.t x WHERE EXISTS (SELECT 1 FROM (SELECT a FROM s.u ORDER BY a LIMIT 3) y WHERE y.a = x.a)",
+    "SELECT t.a FROM s.t TABLESAMPLE (100 PERCENT) WHERE t.b = 1",
+    "SELECT `1` AS one, `2` AS two FROM (SELECT a, b FROM s.t) PIVOT (count(b) FOR a IN (1, 2))",
     "SELECT top.a, k.g FROM top JOIN s.k ON top.a = k.a",
     "SELECT * FROM top",
     "SELECT t.a, v.x FROM s.t, LATERAL (SELECT t.a + 1 AS x) v",
@@ -245,6 +268,12 @@ EQUIVALENTS = [
         "(SELECT 1 FROM s.u WHERE u.a = k.a AND u.e = t.b)) GROUP BY a",
         "SELECT a, sum(b) AS n FROM s.t WHERE EXISTS (SELECT 1 FROM s.k JOIN s.u ON u.a = k.a "
         "WHERE k.a = t.a AND u.e = t.b) GROUP BY a",
+    ),
+    (
+        "SELECT a, b FROM s.t WHERE EXISTS (SELECT 1 FROM s.u WHERE u.a = t.a AND u.e > 2 "
+        "UNION ALL SELECT 1 FROM s.k WHERE k.g = t.b)",
+        "SELECT a, b FROM s.t WHERE EXISTS (SELECT 1 FROM s.u WHERE u.a = t.a AND u.e > 2) "
+        "OR EXISTS (SELECT 1 FROM s.k WHERE k.g = t.b)",
     ),
     (
         "SELECT a, b FROM s.t WHERE b NOT IN (SELECT g FROM s.k WHERE k.a = t.a OR EXISTS "

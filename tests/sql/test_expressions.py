@@ -180,8 +180,8 @@ xxhash64(i, s)
 base64(bin)
 date '2024-01-01' < d
 timestamp_ntz '2024-01-01 00:00:00'
-interval '3' month
-INTERVAL '1-2' YEAR TO MONTH
+d + interval '3' month
+CAST(INTERVAL '1-2' YEAR TO MONTH AS STRING)
 make_date(2024, 1, i)
 'it''s'
 'back\\slash \n \u00e9'

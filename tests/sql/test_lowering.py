@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.dataflow.flow import MaterializedView
@@ -82,8 +83,12 @@ def test_what_is_not_incremental_runs_as_written_over_its_inputs(shop: SparkSess
     assert result.reasons
 
 
-@pytest.mark.parametrize("query", LOOKUPS)
-def test_a_lookup_finds_the_version_that_was_valid(shop: SparkSession, query: str) -> None:
-    view = lowered(query)
-    assert isinstance(view.result, Node)
-    shop.sql(from_graph(view.result)).collect()
+def test_a_scalar_subquery_with_two_rows_fails_as_in_spark(shop: SparkSession) -> None:
+    view = lowered("SELECT a, (SELECT e FROM s.u WHERE u.a = t.a) AS e FROM s.t")
+    with pytest.raises(PySparkException, match="more than one row"):
+        shop.sql(result_sql(view)).collect()
+
+
+@pytest.mark.parametrize(("query", "equivalent"), LOOKUPS)
+def test_a_lookup_finds_the_version_that_was_valid(shop: SparkSession, query: str, equivalent: str) -> None:
+    assert isinstance(check(shop, query, equivalent).result, Node)

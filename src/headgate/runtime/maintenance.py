@@ -67,10 +67,10 @@ def run_stages(
 
 
 def _advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
-    after = stage.target.through
     try:
         stage.advance(upto, batch)
     except (PySparkException, FlowFailed) as error:
+        after = stage.target.through
         if upto - after == 1:
             raise _failure(stage, upto, flow, error) from error
         middle = JobId((after + upto) // 2)

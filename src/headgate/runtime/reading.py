@@ -20,6 +20,7 @@ from headgate.runtime.flows import FlowPlan, first_line
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.views import Views
 from headgate.sql.references import replace_tables, table_references
+from headgate.warehouse.local import local_frame
 from headgate.warehouse.versioned import Pin
 
 _INTERNAL_COLUMNS = (ROW_HASH, COPY)
@@ -108,7 +109,7 @@ class Reader:
         place = (plan.name, plan.fingerprint, job)
         schema = plan.entry.schema
         if place in self._evaluated:
-            return self._session.createDataFrame(self._evaluated[place], schema)
+            return local_frame(self._session, self._evaluated[place], schema)
         mapping = {}
         for name, node in plan.fragment.inputs:
             if isinstance(node, Scan):
@@ -123,7 +124,7 @@ class Reader:
         frame = self._session.sql(replace_tables(plan.fragment.sql, mapping))
         if plan.fragment.context:
             self._evaluated[place] = frame.toArrow()
-            return self._session.createDataFrame(self._evaluated[place], schema)
+            return local_frame(self._session, self._evaluated[place], schema)
         return frame
 
     def forget_before(self, job: JobId) -> None:

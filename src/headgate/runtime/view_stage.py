@@ -1,7 +1,8 @@
 """A materialized view: its inputs' changes in, its own and its running states' changes out.
 
 Small changes go through the incremental rules. When a job brings more than the driver should hold, or when the view is
-built, its query runs as written on the inputs' snapshot and the result is compared with what the table has.
+built, its query runs as written on the inputs' snapshot and the result is compared with what the table has. That gives one
+snapshot, so such jobs go one by one.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ class ViewStage:
             self._apply({}, None, upto)
             return
         rows = sum(change.rows for change in changes)
-        if rows >= batch.many_rows:
+        if rows >= batch.many_rows and upto - after > 1:
+            self.advance(JobId((after + upto) // 2), batch)
+            self.advance(upto, batch)
+        elif rows >= batch.many_rows:
             self._recompute(after, upto, batch)
         else:
             self._increment(after, upto, rows, batch)

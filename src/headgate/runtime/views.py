@@ -12,6 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headgate.warehouse.local import local_frame
+
 _numbers = itertools.count()
 _numbers_lock = threading.Lock()
 
@@ -46,6 +48,3 @@ class Views:
             self.session.catalog.dropTempView(name)
         self._names.clear()
 
-
-def local_frame(session: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
-    return session.createDataFrame(rows, schema=schema)

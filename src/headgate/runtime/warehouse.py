@@ -414,7 +414,14 @@ class Warehouse:
                 source.log.trim(self._chain.position(name, through))
             for _, table in self._tables.physical():
                 table.vacuum()
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._empty_scratch()
+
+    def _empty_scratch(self) -> None:
+        """Deletes what no retained job's changes lie in."""
+        used = {Path(file).parent.name for _, table in self._tables.physical() for file in table.overlay_files}
+        for folder in self._scratch.glob("*"):
+            if folder.name not in used:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _checkpoint(
         self, tables: Sequence[VersionedTable], upto: JobId | None, more: Sequence[tuple[str, Mapping[str, Any]]]

@@ -24,7 +24,7 @@ from headgate.sql.names import folded, output_name, quoted, words
 from headgate.sql.positions import Edit
 from headgate.sql.prune import pruned
 from headgate.sql.relations import lower_from, table_name
-from headgate.sql.scope import Environment, Lowered, NotIncremental
+from headgate.sql.scope import Environment, Lowered, NotIncremental, spelled
 from headgate.sql.select import select_items
 
 Tables = Mapping[str, Lowered | NotIncremental]
@@ -36,7 +36,7 @@ _BELOW_ORDER = ("order", "limit", "offset", "sort", "distribute", "cluster")
 
 @dataclass(frozen=True)
 class _Text:
-    """A query's text and the names of its columns; None for a column that the text leaves without a usable name."""
+    """A query's text and the names of its columns; not `exact`: the text itself leaves some without that name."""
 
     sql: str
     names: tuple[str, ...]
@@ -335,7 +335,11 @@ class FragmentBuilder:
         else:
             relation, names = self._scan(node, name)
         columns[folded(alias)] = names
-        return Edit(first, last, relation if node.alias else f"{relation} AS {quoted(node.name)}")
+        if node.alias:
+            return Edit(first, last, relation)
+        end = self._query.span(node)[1] if node.args.get("sample") else last
+        sample = f" {self._query.slice(last + 1, end, [])}" if end > last else ""
+        return Edit(first, end, f"{relation}{sample} AS {quoted(node.name)}")
 
     def _scan(self, node: exp.Table, name: str) -> tuple[str, tuple[str, ...]]:
         catalog = self._context.catalog
@@ -353,7 +357,9 @@ class FragmentBuilder:
                 where=self._query.location(node),
                 hint="name the columns",
             )
-        return self._input(Scan(name, tuple(Output(item, item) for item in visible + hidden))), visible
+        return self._input(
+            Scan(spelled(name, catalog), tuple(Output(item, item) for item in visible + hidden))
+        ), visible
 
     def _written_names(
         self, select: exp.Select, columns: Mapping[str, tuple[str, ...] | None]

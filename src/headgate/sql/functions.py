@@ -57,7 +57,6 @@ GENERATORS = {
 RANK_LIKE = frozenset(("rank", "dense_rank", "percent_rank", "cume_dist"))
 ROW_ORDER = frozenset(("row_number", "ntile", "lag", "lead"))
 VALUE_OF_FRAME = frozenset(("first", "first_value", "last", "last_value", "any_value", "nth_value"))
-WINDOW_ONLY = RANK_LIKE | ROW_ORDER | frozenset(("nth_value",))
 
 UNIT_FIRST = frozenset(("timestampdiff", "timestampadd", "dateadd", "date_add", "datediff", "date_diff"))
 """With three arguments their first is a unit such as MONTH, not a column."""

@@ -43,10 +43,11 @@ def replace_tables(text: str, mapping: Mapping[str, str]) -> str:
         relation = replacements.get(folded(reference.name))
         if relation is None:
             continue
-        if reference.alias is None:
-            relation = f"{relation} AS {quoted(table.name)}"
-            unaliased.add(tuple(folded(part.name) for part in table.parts))
         edits.append((reference.start, reference.end, relation))
+        if reference.alias is None:
+            end = query.tokens[query.span(table)[1]].end + 1 if table.args.get("sample") else reference.end
+            edits.append((end, end, f" AS {quoted(table.name)}"))
+            unaliased.add(tuple(folded(part.name) for part in table.parts))
     edits.extend(_shortened(query, tree, unaliased))
     result = text
     for start, end, replacement in sorted(edits, reverse=True):

@@ -18,7 +18,7 @@ from headgate.sql.functions import GENERATORS, function_name
 from headgate.sql.joins import Computed, Inner, Lateral, Leaf, Lookup, Outer, Tree
 from headgate.sql.names import did_you_mean, folded
 from headgate.sql.predicates import Predicate, predicates
-from headgate.sql.scope import Environment, Field, Lowered, NotIncremental, Relation, Scope
+from headgate.sql.scope import Environment, Field, Lowered, NotIncremental, Relation, Scope, spelled
 
 _UNSUPPORTED = {"pivots": "PIVOT", "sample": "TABLESAMPLE", "hints": "a table hint"}
 
@@ -120,7 +120,7 @@ class _FromClause:
         alias = node.alias or node.name
         visible = tuple(Field(item, self._context.names.fresh(alias, item)) for item in columns)
         hidden = tuple(Field(item, self._context.names.fresh(alias, item)) for item in catalog.hidden(name))
-        scan = Scan(name, tuple(Output(item.column, item.name) for item in visible + hidden))
+        scan = Scan(spelled(name, catalog), tuple(Output(item.column, item.name) for item in visible + hidden))
         relation = Relation(self._qualifier(node), self._aliased(node, visible), hidden)
         return relation, scan
 
@@ -175,10 +175,10 @@ class _FromClause:
         right = self._relation(join.this)
         if join.args.get("using") or (join.args.get("method") or "").upper() == "NATURAL":
             return self._using(left, right, join, side, kind)
-        conditions = self._on(join, left, right, inner=not side and kind in ("", "INNER", "CROSS"))
+        conditions = self._on(join, left, right)
         return _both(left, right, _join_tree(left.tree, right.tree, side, kind, conditions), kind)
 
-    def _on(self, join: exp.Join, left: Source, right: Source, *, inner: bool) -> tuple[Predicate, ...]:
+    def _on(self, join: exp.Join, left: Source, right: Source) -> tuple[Predicate, ...]:
         on = join.args.get("on")
         if on is None:
             return ()
@@ -249,7 +249,7 @@ class _FromClause:
             )
         relation, scan = self._scan(table, name)
         right = Source(Leaf(scan), Scope((relation,)))
-        conditions = self._on(join, left, right, inner=False)
+        conditions = self._on(join, left, right)
         hidden = {folded(item.name): item.column for item in relation.hidden + relation.fields}
         self._check_lookup_keys(conditions, left, relation, scan, name, join)
         at = Renderer(self._query, replace(left.scope, outer=self._environment.outer), self._environment).local(

@@ -37,6 +37,11 @@ class Catalog(Protocol):
         """All table names, for hints."""
 
 
+def spelled(table: str, catalog: Catalog) -> str:
+    """The table's name as its catalog spells it."""
+    return next((name for name in catalog.names() if folded(name) == folded(table)), table)
+
+
 class NotIncremental(Exception):
     """A part of the query cannot be kept incrementally; `context`: as it asks for the time, chance or the user."""
 

@@ -380,8 +380,7 @@ def _plain(subquery: exp.Expr, *, exists: bool) -> exp.Expr:
 def _is_shaped(query: exp.Select) -> bool:
     """Whether rows are chosen or numbered in the SELECT itself, so that conditions cannot leave it."""
     return bool(
-        (query.args.get("distinct")
-        and query.args["distinct"].args.get("on"))
+        (query.args.get("distinct") and query.args["distinct"].args.get("on"))
         or query.args.get("qualify")
         or query.args.get("limit")
         or query.args.get("offset")

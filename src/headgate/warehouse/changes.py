@@ -19,6 +19,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from headgate.delta.changes import JOB, WEIGHT, JobId
+from headgate.warehouse.local import local_frame
 from headgate.warehouse.problems import damaged
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.storage import Folder
@@ -80,7 +81,7 @@ class ChangeSet:
             rows = stored.parquet(*(spark_path(file) for file in self.files))
             parts.append(rows.where((sf.col(JOB) > self.after) & (sf.col(JOB) <= self.upto)))
         if self.table is not None and (self.table.num_rows or not parts):
-            parts.append(session.createDataFrame(self.table, self.schema))
+            parts.append(local_frame(session, self.table, self.schema))
         if not parts:
             return session.createDataFrame([], self.schema)
         return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
@@ -101,7 +102,7 @@ class ChangeSet:
         if self.files:
             within = (ds.field(JOB) > self.after) & (ds.field(JOB) <= self.upto)
             parts.insert(0, read_files(self.files, columns, within if where is None else within & where))
-        return in_job_order(pa.concat_tables(parts))
+        return in_job_order(pa.concat_tables(parts, promote_options="default"))
 
 
 def spark_path(file: str) -> str:

@@ -20,6 +20,7 @@ from headgate.warehouse.files import FileReader
 from headgate.warehouse.frames import column, stored_frame
 from headgate.warehouse.images import images_of
 from headgate.warehouse.index import FileIndex, Wanted
+from headgate.warehouse.local import local_frame
 from headgate.warehouse.overlay import Overlay, Segment
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
@@ -62,7 +63,7 @@ def overlay_rows(lookup: Lookup, overlay: Overlay, after: JobId, upto: JobId) ->
     ]
     if not parts:
         return lookup.spec.change_arrow_schema.empty_table()
-    return in_job_order(pa.concat_tables(parts))
+    return in_job_order(pa.concat_tables(parts, promote_options="default"))
 
 
 def _memory_rows(lookup: Lookup, segment: Segment, after: JobId, upto: JobId) -> pa.Table:
@@ -98,7 +99,7 @@ def snapshot_rows(
     images = images_of(changes, codes)
     if stored.num_rows:
         stored = stored.filter(pa.array(~member(code(stored, spec.key), codes)))
-    return pa.concat_tables([stored.select(list(select)), images.rows.select(list(select))])
+    return pa.concat_tables([stored.select(list(select)), images.rows.select(list(select))], promote_options="default")
 
 
 def _spark_rows(
@@ -108,7 +109,7 @@ def _spark_rows(
     stored = stored_frame(session, folder, index.files, spec).select(*(column(name) for name in needed))
     names = [f"__asked_{number}" for number in range(len(lookup.columns))]
     schema = type(spec.schema)([spec.schema[name] for name in lookup.columns])
-    asked = session.createDataFrame(lookup.keys, schema).toDF(*names)
+    asked = local_frame(session, lookup.keys, schema).toDF(*names)
     condition = sf.lit(True)
     for name, other in zip(lookup.columns, names, strict=True):
         condition = condition & column(name).eqNullSafe(sf.col(other))

@@ -35,6 +35,7 @@ from headgate.warehouse.folding import Folded, Prepared, fold, touched_files
 from headgate.warehouse.frames import stored_frame, without
 from headgate.warehouse.images import Images, image_frames, images_of
 from headgate.warehouse.index import FileIndex
+from headgate.warehouse.local import local_frame
 from headgate.warehouse.lookup import Lookup, overlay_rows, snapshot_rows
 from headgate.warehouse.overlay import Overlay, jobs_within
 from headgate.warehouse.problems import storage_problems
@@ -175,6 +176,11 @@ class VersionedTable:
         return changes is not None and bool(changes.files)
 
     @property
+    def overlay_files(self) -> set[str]:
+        """The files in which changes of the overlay lie."""
+        return self._overlay.files()
+
+    @property
     def overlay_rows(self) -> int:
         """Changes in the overlay."""
         return self._overlay.rows
@@ -243,7 +249,7 @@ class VersionedTable:
         images = images_of(rows, codes)
         if stored.num_rows:
             stored = stored.filter(pa.array(~member(code(stored, self.spec.key), codes)))
-        return pa.concat_tables([stored, images.rows.select(list(self.spec.columns))])
+        return pa.concat_tables([stored, images.rows.select(list(self.spec.columns))], promote_options="default")
 
     def lookup(
         self,
@@ -445,7 +451,7 @@ class VersionedTable:
     def _local_frame(self, session: SparkSession, rows: pa.Table, schema: StructType, job: JobId) -> DataFrame:
         """Rows of the driver as a frame: within the plan when few, else through a staged file."""
         if rows.num_rows <= self.limits.local_rows:
-            return session.createDataFrame(rows, schema)
+            return local_frame(session, rows, schema)
         name = f"{uuid.uuid4().hex}.parquet"
         with storage_problems(self._staging, rows.nbytes):
             pq.write_table(rows, self._staging.file(name), filesystem=self._staging.filesystem, store_schema=False)

@@ -60,6 +60,10 @@ def join_delta(node: Join, run: Run) -> Relation | None:
         return bilinear(run, node.left, node.right, node.keys, condition(node), node.columns)
     left = run.delta(node.left)
     if run.delta(node.right) is None:
+        known = companion(node)
+        if known is not None and node.residual is not None:
+            run.delta(known)  # its counts change with either side
+            left = run.delta(node.left)
         return left and _as_written(node, run, left)
     matched, inner = _matched(node, run)
     if node.kind == "semi":

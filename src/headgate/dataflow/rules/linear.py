@@ -89,9 +89,23 @@ def repeat_rows(node: Repeat, run: Run, keys: Keys | None) -> Relation | None:
     )
 
 
+def _branches(node: UnionAll, run: Run, parts: list[Relation | None], more: str) -> list[Relation | None]:
+    """The branches in the union's own types: one of them alone would have its own."""
+    cast: list[Relation | None] = []
+    for branch, part in zip(node.branches, parts, strict=True):
+        types = {column: run.type_of(node, column) for column in node.columns}
+        if part is not None and any(run.type_of(branch, column) != kind for column, kind in types.items()):
+            outputs = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind in types.items())
+            part = select(f"SELECT {outputs}{more} FROM {part.source}", node.columns)
+        cast.append(part)
+    return cast
+
+
 def union_delta(node: UnionAll, run: Run) -> Relation | None:
-    return union_all([run.delta(branch) for branch in node.branches], node.columns)
+    parts = [run.delta(branch) for branch in node.branches]
+    return union_all(_branches(node, run, parts, _CHANGE_COLUMNS), node.columns)
 
 
 def union_rows(node: UnionAll, run: Run, keys: Keys | None) -> Relation | None:
-    return union_all([run.rows(branch, keys) for branch in node.branches], node.columns, weighted=False)
+    parts = [run.rows(branch, keys) for branch in node.branches]
+    return union_all(_branches(node, run, parts, ""), node.columns, weighted=False)
