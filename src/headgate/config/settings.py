@@ -7,6 +7,7 @@ type is one model here; `sources` becomes a union told apart by `type` when ther
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -281,4 +282,4 @@ def _in_folder(path: str, info: ValidationInfo) -> str:
     if _URI.match(path):
         return path
     context = info.context or {}
-    return str(Path(context.get("folder", ".")).absolute() / Path(path).expanduser())
+    return os.path.normpath(Path(context.get("folder", ".")).absolute() / Path(path).expanduser())

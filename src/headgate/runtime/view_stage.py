@@ -26,6 +26,9 @@ from headgate.runtime.stored import BatchViews, StoredTable
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.spec import TableSpec
 
+FIRST_LOAD_ROWS = 10_000
+"""From here on an empty view is filled by its query rather than by the rules."""
+
 
 class ViewStage:
     def __init__(
@@ -61,13 +64,14 @@ class ViewStage:
             self._apply({}, None, upto)
             return
         rows = sum(change.rows for change in changes)
-        if rows >= batch.many_rows and upto - after > 1:
-            self.advance(JobId((after + upto) // 2), batch)
-            self.advance(upto, batch)
-        elif rows >= batch.many_rows:
+        is_first_load = rows >= FIRST_LOAD_ROWS and self.target.is_empty(after)
+        if rows < batch.many_rows and not (is_first_load and upto - after == 1):
+            self._increment(after, upto, rows, batch)
+        elif upto - after == 1:
             self._recompute(after, upto, batch)
         else:
-            self._increment(after, upto, rows, batch)
+            self.advance(JobId((after + upto) // 2), batch)
+            self.advance(upto, batch)
 
     def _increment(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:
         views = batch.views(rows)
