@@ -31,7 +31,7 @@ _VALUES: dict[str, tuple[object, ...]] = {
     "bigint": (0, 1, 2, 3, 2**40),
     "decimal": tuple(Decimal(text) for text in ("0.00", "1.00", "2.00", "0.10", "-3.33", "99999.99")),
     "string": ("", "a", "A", "b", "ß", "𝄞", "e\u0301", "é", " a", "it's", "日本"),
-    "date": (date(2024, 2, 29), date(1970, 1, 1), date(1500, 3, 1), date(9999, 12, 31)),
+    "date": (date(2024, 2, 29), date(1970, 1, 1), date(1500, 3, 1), date(2999, 12, 31)),
     "timestamp": tuple(
         moment.replace(tzinfo=UTC)
         for moment in (datetime(2024, 1, 1), datetime(2024, 1, 1, 0, 30, 0, 1), datetime(1969, 12, 31, 23, 59))

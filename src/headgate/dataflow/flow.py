@@ -37,7 +37,9 @@ class AutoCdc:
     scd_type: int
     sequence_by: str | None = None
     track: tuple[str, ...] | None = None
-    """Columns whose change makes a new version; None = all but the keys."""
+    """Columns whose change makes a new version; None = all but the keys and the sequence column."""
+    track_except: tuple[str, ...] = ()
+    """Columns that are left out where `track` is None."""
 
 
 Flow = MaterializedView | AutoCdc

@@ -64,8 +64,8 @@ class Run(Protocol):
     def is_read(self, node: Node, column: str) -> bool:
         """Whether anything above the node reads this column of it."""
 
-    def is_before(self, node: Node, column: str, relation: Relation, moment: str) -> bool:
-        """Whether `column` of every row at job `after` is known to lie before every `moment` of the settled relation."""
+    def is_before(self, node: AsOfJoin, moved: Relation) -> bool:
+        """Whether every left row at job `after` is known to be older than what these changes of the dimension concern."""
 
     def lookup_missed(self, node: AsOfJoin, missed: Relation) -> None:
         """Raises the error of a lookup that must not miss; `missed` holds the rows, settled."""

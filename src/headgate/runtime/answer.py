@@ -10,21 +10,26 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
 from headgate.delta.changes import JobId
+from headgate.warehouse.problems import storage_problems
+from headgate.warehouse.storage import Folder
 
 
 class Answer:
     """The rows of a query or table at a job. Closing it (or letting it go) lets the snapshot go."""
 
-    def __init__(self, dataframe: DataFrame, job: JobId, release: Callable[[], None]) -> None:
+    def __init__(self, dataframe: DataFrame, job: JobId, storage: Folder, release: Callable[[], None]) -> None:
         self.dataframe = dataframe
         self.job = job
+        self._storage = storage
         self._finalizer = weakref.finalize(self, release)
 
     def collect(self) -> list[Row]:
-        return self.dataframe.collect()
+        with storage_problems(self._storage):
+            return self.dataframe.collect()
 
     def to_arrow(self) -> pa.Table:
-        return self.dataframe.toArrow()
+        with storage_problems(self._storage):
+            return self.dataframe.toArrow()
 
     def close(self) -> None:
         self._finalizer()

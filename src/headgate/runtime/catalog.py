@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from headgate.delta.changes import COMMIT_AT, END_AT, START_AT, SURROGATE_KEY
 
@@ -76,6 +76,6 @@ def source_hidden() -> StructType:
     return StructType().add(COMMIT_AT, "timestamp")
 
 
-def versions_hidden() -> StructType:
-    """The columns that a type 2 dimension adds."""
-    return StructType().add(SURROGATE_KEY, "long").add(START_AT, "timestamp").add(END_AT, "timestamp")
+def versions_hidden(moment: DataType) -> StructType:
+    """The columns that a type 2 dimension adds; `moment` is the type of what orders its versions."""
+    return StructType().add(SURROGATE_KEY, "long").add(START_AT, moment).add(END_AT, moment)

@@ -72,6 +72,7 @@ def auto_cdc(statement: CreateAutoCdc, tables: Sequence[CreateStreamingTable]) -
         scd_type=statement.scd_type,
         sequence_by=statement.sequence_by,
         track=statement.track,
+        track_except=statement.track_except or (),
     )
 
 
@@ -80,5 +81,5 @@ def fingerprint(flow: Flow, *types: str) -> str:
     if isinstance(flow, MaterializedView):
         content = repr((flow.name, flow.result, flow.outputs, types))
     else:
-        content = repr((flow.name, flow.source, flow.keys, flow.scd_type, flow.sequence_by, flow.track, types))
+        content = repr((flow.name, flow.source, flow.keys, flow.scd_type, flow.sequence_by, flow.track, flow.track_except, types))
     return hashlib.sha256(content.encode()).hexdigest()[:16]

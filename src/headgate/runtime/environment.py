@@ -51,6 +51,8 @@ def check_storage(storage: str) -> None:
     if _URI.match(storage):
         return
     folder = Path(storage)
+    if folder.is_file():
+        raise EnvironmentProblem(f"the storage folder {storage} is a file", hint="choose another folder as storage")
     probe = folder / f".headgate-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from headgate.dataflow.accumulators import Running
@@ -33,11 +32,16 @@ from headgate.dataflow.graph import (
 from headgate.dataflow.lineage import is_read_above, table_column
 from headgate.dataflow.relation import Keys, Relation, column_list, netted, quoted
 from headgate.dataflow.rulebook import RULES
+from headgate.dataflow.rules.aggregate import Fused, fuse
 from headgate.dataflow.rules.linear import renaming
 from headgate.dataflow.typed_graph import TypedGraph
-from headgate.delta.changes import COMMIT_AT, JOB, WEIGHT, JobId
+from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, WEIGHT, JobId
 from headgate.errors import FlowFailed
 from headgate.runtime.stored import BatchViews, StoredTable
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+_FEW_ROWS = 5_000
+"""Up to here the driver looks at rows one by one."""
 
 
 class Evaluation:
@@ -65,16 +69,34 @@ class Evaluation:
         self._deltas: dict[Node, Relation | None] = {}
         self._values: dict[str, pa.Table] = {}
         self._parents = _parent_counts(graph.root)
+        self._forward: set[AsOfJoin] = set()
+        """Lookups whose dimension moved only forward in time, so that no stored left row was read."""
         self._looked_up: dict[Scan, pa.Table] = {}
         self.state_changes: dict[Aggregate, pa.Table] = {}
 
-    def result(self) -> pa.Table | None:
-        """The flow's netted changes, or None."""
+    def result(self, *, keyed: bool) -> pa.Table | None:
+        """The flow's changes, netted, or None. With a key, a row that changed to itself may be among them."""
+        fused = fuse(self._graph.root, self) if keyed else None
+        if fused is not None:
+            return self._fused_result(fused)
         delta = self.delta(self._graph.root)
         if delta is None:
             return None
         settled = self.settle(netted(delta))
         return settled and self._values[settled.source]
+
+    def _fused_result(self, fused: Fused) -> pa.Table | None:
+        """State and result of an aggregate at the top, from one execution."""
+        if fused.changes is None:
+            return None
+        rows, _ = self._views.collect(f"SELECT * FROM {fused.changes.source}")
+        if rows.num_rows == 0:
+            return None
+        state = rows.select([*fused.state_columns, JOB, WEIGHT])
+        self.state_changes[fused.node] = state.rename_columns([*fused.state_columns.values(), JOB, WEIGHT])
+        for flag in fused.kept_flags:
+            rows = rows.filter(rows.column(flag))
+        return rows.select([*self._graph.root.columns, JOB, WEIGHT]) if rows.num_rows else None
 
     def delta(self, node: Node) -> Relation | None:
         if node not in self._deltas:
@@ -168,7 +190,8 @@ class Evaluation:
         if all(column in to_right for column in left):
             right = tuple(to_right[column] for column in left)
             return _joined([self._trace(node.left, left), self._trace(node.right, right)])
-        if self.delta(node.right) is None and all(column in node.left.columns for column in left):
+        only_left = self.delta(node.right) is None or node in self._forward
+        if only_left and all(column in node.left.columns for column in left):
             return self._trace(node.left, left)
         right = tuple(to_right.get(column, column) for column in columns)
         if inner and self.delta(node.left) is None and all(column in node.right.columns for column in right):
@@ -258,12 +281,16 @@ class Evaluation:
     def is_read(self, node: Node, column: str) -> bool:
         return is_read_above(self._graph.root, node, column)
 
-    def is_before(self, node: Node, column: str, relation: Relation, moment: str) -> bool:
-        stored = table_column(node, column)
-        if stored is None or stored[1] != COMMIT_AT or self._newest_commit_at is None:
-            return stored is not None and stored[1] == COMMIT_AT
-        earliest = pc.min(self._values[relation.source].column(moment)).as_py()
-        return earliest is not None and self._newest_commit_at < earliest
+    def is_before(self, node: AsOfJoin, moved: Relation) -> bool:
+        stored = table_column(node.left, node.at)
+        rows = self._values.get(moved.source)
+        if stored is None or stored[1] != COMMIT_AT or rows is None or rows.num_rows > _FEW_ROWS:
+            return False
+        before = self._newest_commit_at
+        if before is None or before < _earliest_effect(rows, node, self.is_read(node, node.end)):
+            self._forward.add(node)
+            return True
+        return False
 
     def lookup_missed(self, node: AsOfJoin, missed: Relation) -> None:
         row = self._values[missed.source].slice(0, 1).to_pylist()[0]
@@ -279,6 +306,23 @@ class Evaluation:
 def _selected(view: str, names: Mapping[str, str], columns: tuple[str, ...]) -> Relation:
     outputs = ", ".join(f"{quoted(column)} AS {quoted(name)}" for name, column in names.items()) or "1 AS __one"
     return Relation(f"(SELECT {outputs} FROM {view})", columns)
+
+
+def _earliest_effect(rows: pa.Table, node: AsOfJoin, end_is_read: bool) -> datetime:
+    """The first moment at which what is valid differs: equal versions that came and went with other ends cancel."""
+    weights: dict[tuple[object, ...], int] = {}
+    names = [name for name in node.right.columns if end_is_read or name not in (node.start, node.end)]
+    fixed = zip(*(rows.column(name).to_pylist() for name in names), strict=True) if names else iter(lambda: (), None)
+    columns = (rows.column(name).to_pylist() for name in (node.start, node.end, JOB, WEIGHT))
+    for rest, (start, end, job, weight) in zip(fixed, zip(*columns, strict=True), strict=False):
+        known = (repr(rest), job)
+        weights[*known, start] = weights.get((*known, start), 0) + weight
+        if end is not None:
+            weights[*known, end] = weights.get((*known, end), 0) - weight
+    moments = [key[2] for key, weight in weights.items() if weight]
+    if not all(isinstance(moment, datetime) for moment in moments):
+        return BEGINNING
+    return min((moment for moment in moments if isinstance(moment, datetime)), default=_NEVER)
 
 
 def _parent_counts(root: Node) -> dict[Node, int]:

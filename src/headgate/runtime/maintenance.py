@@ -2,7 +2,8 @@
 
 All closed jobs that wait run as one batch, except that a job with very many rows is a batch of its own. A stage applies a
 batch to its tables whole or not at all. When one fails, its batch is halved until the failing job stands alone: earlier
-jobs are complete, that job is named, stages that do not depend on it go on.
+jobs are complete, that job is named, stages that do not depend on it go on. A full disk or a damaged file is not the
+flow's failure: it ends the run and is raised as what it is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from headgate.errors import FlowFailed, HeadgateError
 from headgate.runtime.batch import Batch
 from headgate.runtime.flows import Stage, first_line
 from headgate.runtime.jobs import JobChain
+from headgate.warehouse.problems import storage_problems
+from headgate.warehouse.storage import Folder
 
 
 def batch_ends(chain: JobChain, sources: Iterable[Source], after: JobId, upto: JobId, many_rows: int) -> list[JobId]:
@@ -68,7 +71,8 @@ def run_stages(
 
 def _advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
     try:
-        stage.advance(upto, batch)
+        with storage_problems(Folder.at(batch.scratch)):
+            stage.advance(upto, batch)
     except (PySparkException, FlowFailed) as error:
         after = stage.target.through
         if upto - after == 1:

@@ -21,6 +21,8 @@ from headgate.runtime.stored import StoredTable
 from headgate.runtime.views import Views
 from headgate.sql.references import replace_tables, table_references
 from headgate.warehouse.local import local_frame
+from headgate.warehouse.problems import storage_problems, translate
+from headgate.warehouse.storage import Folder
 from headgate.warehouse.versioned import Pin
 
 _INTERNAL_COLUMNS = (ROW_HASH, COPY)
@@ -33,11 +35,13 @@ class Reader:
         catalog: WarehouseCatalog,
         stored: Callable[[str], StoredTable],
         plan: Callable[[str], FlowPlan | None],
+        storage: Folder,
     ) -> None:
         self._session = session
         self._catalog = catalog
         self._stored = stored
         self._plan = plan
+        self._storage = storage
         self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
 
     def through(self, table: str) -> JobId:
@@ -65,11 +69,14 @@ class Reader:
             frame = self._session.sql(replace_tables(text, mapping))
         except PySparkException as error:
             snapshot.release()
+            known = translate(error, self._storage)
+            if known is not None:
+                raise known from error
             raise DefiniteError(f"the query cannot be answered: {first_line(error)}") from None
         except BaseException:
             snapshot.release()
             raise
-        return Answer(frame, chosen, snapshot.release)
+        return Answer(frame, chosen, self._storage, snapshot.release)
 
     def table(self, name: str, job: JobId | None) -> Answer:
         known = self._known(name)
@@ -79,11 +86,12 @@ class Reader:
             entry = self._catalog.find(known)
             hidden = {column for column in (entry.hidden.names if entry and entry.is_versioned else ())}
             view = snapshot.view(known, hidden=lambda column: column in hidden)
-            frame = self._session.sql(f"SELECT * FROM {view}")
+            with storage_problems(self._storage):
+                frame = self._session.sql(f"SELECT * FROM {view}")
         except BaseException:
             snapshot.release()
             raise
-        return Answer(frame, chosen, snapshot.release)
+        return Answer(frame, chosen, self._storage, snapshot.release)
 
     def _known(self, name: str) -> str:
         entry = self._catalog.find(name)

@@ -57,12 +57,8 @@ class ReplicaStage:
         return ChangeSet.of_files(spec, batch.to_files(frame), after, upto)
 
     def _is_one_per_key(self, rows: pa.Table) -> bool:
-        """Whether no key changed twice, so that changes per transaction are changes per job."""
-        appeared = rows.filter(pc.greater(rows.column(WEIGHT), 0)).select(list(self.key))
-        if _distinct_rows(appeared) != appeared.num_rows:
-            return False
-        gone = rows.filter(pc.less(rows.column(WEIGHT), 0)).select(list(self.key))
-        return bool(_distinct_rows(gone) == gone.num_rows)
+        """Whether no key was touched by two transactions, so that changes per transaction are changes per job."""
+        return _distinct_rows(rows.select(list(self.key))) == _distinct_rows(rows.select([*self.key, POSITION]))
 
     def transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges | None:
         """Changes of the jobs (after, upto], one step per transaction."""

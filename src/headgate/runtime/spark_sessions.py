@@ -47,6 +47,7 @@ DEFAULTS = {
     "spark.sql.ui.retainedExecutions": "50",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
 }
 """Settings that a project may change."""
 

@@ -19,6 +19,8 @@ from headgate.warehouse.changes import ChangeSet, conform
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.versioned import VersionedTable
 
+_KEPT_COUNTS = 64
+
 
 class StoredTable:
     """The one writer of a versioned table and of its arrangements."""
@@ -28,6 +30,7 @@ class StoredTable:
         self._session = session
         self.arrangements: dict[tuple[str, ...], VersionedTable] = {}
         self._small_rows = small_rows
+        self._counts: dict[JobId, int] = {}
 
     @property
     def spec(self) -> TableSpec:
@@ -45,11 +48,19 @@ class StoredTable:
         yield self.main
         yield from self.arrangements.values()
 
+    def count(self, job: JobId) -> int:
+        """How many rows the snapshot has; it never changes, so it is counted once."""
+        if job not in self._counts:
+            if len(self._counts) > _KEPT_COUNTS:
+                self._counts.clear()
+            self._counts[job] = self.main.count(job)
+        return self._counts[job]
+
     def is_empty(self, job: JobId) -> bool:
-        return self.main.count(job) == 0
+        return self.count(job) == 0
 
     def is_small(self, job: JobId) -> bool:
-        return self.main.count(job) <= self._small_rows
+        return self.count(job) <= self._small_rows
 
     def schema_of(self, columns: tuple[str, ...]) -> StructType:
         return StructType([self.spec.schema[column] for column in columns])

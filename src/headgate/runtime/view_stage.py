@@ -78,7 +78,7 @@ class ViewStage:
         evaluation = Evaluation(
             self.flow, self.graph, self._tables, self.states, views, after, upto, self._newest_commit_at(after)
         )
-        result = evaluation.result()
+        result = evaluation.result(keyed=not self._is_bag)
         changes = None
         if result is not None:
             if self._is_bag:
@@ -119,8 +119,11 @@ class ViewStage:
     def _recompute(self, after: JobId, upto: JobId, batch: Batch) -> None:
         """Runs the query at `upto` and takes the difference from what the tables hold at `after`."""
         texts = self._texts(upto, batch.bulk_views)
-        for table in (*self.states.values(), self.target):
-            table.apply(self._difference(table, texts[table.name], after, upto, batch), upto)
+        tables = (*self.states.values(), self.target)
+        # All are computed before any is applied: a full disk in between would leave them at different jobs.
+        changes = [self._difference(table, texts[table.name], after, upto, batch) for table in tables]
+        for table, found in zip(tables, changes, strict=True):
+            table.apply(found, upto)
 
     def _difference(self, table: StoredTable, text: str, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
         views = batch.bulk_views

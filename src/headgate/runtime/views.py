@@ -47,4 +47,3 @@ class Views:
         for name in self._names:
             self.session.catalog.dropTempView(name)
         self._names.clear()
-

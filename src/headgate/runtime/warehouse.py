@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import Source, SourceTable
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock, SystemClock
 from headgate.config.project import load_project
 from headgate.config.settings import Project
@@ -33,12 +32,12 @@ from headgate.runtime.answer import Answer
 from headgate.runtime.batch import Batch
 from headgate.runtime.catalog import TableEntry, WarehouseCatalog, source_hidden
 from headgate.runtime.definitions import definitions, read_statements, view_statement
-from headgate.runtime.environment import check_java
+from headgate.runtime.environment import check_java, check_storage
 from headgate.runtime.explain import Explanation, explain_flow
 from headgate.runtime.flows import FlowPlan, Planner, RunningFlow, Stage, first_line, open_flow
 from headgate.runtime.jobs import Job, JobChain
 from headgate.runtime.maintenance import batch_ends, run_stages
-from headgate.runtime.materialization import materialize
+from headgate.runtime.materialization import durable_jobs, materialize
 from headgate.runtime.reading import Reader
 from headgate.runtime.records import (
     ARRANGEMENT,
@@ -54,11 +53,13 @@ from headgate.runtime.records import (
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.runtime.stored import BatchViews, KeptViews
+from headgate.runtime.streams import open_stream, require_whole
 from headgate.runtime.tables import INTERNAL, Tables, arrangement_path
 from headgate.runtime.view_stage import ViewStage
 from headgate.sql.statements import Statement
 from headgate.warehouse.ledger import Ledger
 from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step, no_step
 from headgate.warehouse.versioned import Limits, VersionedTable
 
@@ -83,6 +84,7 @@ class Warehouse:
 
     def __init__(self, project: Project, clock: Clock, takeover: bool, step: Step) -> None:
         check_java()
+        check_storage(project.storage)
         self.project = project
         self._clock = clock
         self._lock = threading.RLock()
@@ -101,8 +103,9 @@ class Warehouse:
         try:
             self._sessions = SparkSessions(project.spark, f"headgate {project.name}")
             self._spark = self._sessions
-            self._scratch = Path(project.storage) / INTERNAL / "scratch"
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            scratch = Path(project.storage) / INTERNAL / "scratch"
+            shutil.rmtree(scratch, ignore_errors=True)
+            self._scratch = scratch / str(self._ledger.epoch)
             self._tables = Tables(
                 project.storage,
                 Limits(rows_per_file=project.limits.rows_per_file),
@@ -110,7 +113,9 @@ class Warehouse:
                 self._spark.bulk,
                 step,
             )
-            self._reader = Reader(self._spark.query, self._catalog, self._tables.get, self._plan_of)
+            self._reader = Reader(
+                self._spark.query, self._catalog, self._tables.get, self._plan_of, Folder.at(project.storage)
+            )
             self._records = Records.of(self._ledger.entries())
             for job in self._records.jobs:
                 self._chain.add(job)
@@ -336,8 +341,8 @@ class Warehouse:
         finally:
             batch.close()
         record = FlowRecord(plan.name, plan.fingerprint, generation, plan.entry.is_versioned, text)
-        tables = [found for table in flow.tables() for found in table.physical()]
-        self._checkpoint(tables, job, [(FLOW, record.body())])
+        tables = [(found, job) for table in flow.tables() for found in table.physical()]
+        self._checkpoint(tables, [(FLOW, record.body())])
         self._add(flow)
 
     def _plan_of(self, table: str) -> FlowPlan | None:
@@ -383,18 +388,28 @@ class Warehouse:
         return [Demand(table, by, columns) for (table, by), columns in merged.items()]
 
     def _arrange(self) -> None:
-        """Makes the arrangements that lookups into large tables lack."""
+        """Makes the arrangements that lookups into large tables lack.
+
+        An arrangement is durable together with its table, at the same job, so everything is materialized with it.
+        """
         wanted = [demand for demand in self._demands() if self._tables.missing(demand)]
         if not wanted:
             return
+        jobs = {id(table): job for table, job in durable_jobs(self._stages())}
+        records = []
         batch = self._new_batch()
         try:
             for demand in wanted:
-                made = self._tables.arrange(demand, batch)
-                record = ArrangementRecord(demand.table, demand.by, demand.columns, arrangement_path(demand))
-                self._checkpoint([made], made.through, [(ARRANGEMENT, record.body())])
+                table = self._tables.get(demand.table)
+                if jobs[id(table.main)] == table.through:
+                    self._tables.arrange(demand, batch)
+                    path = arrangement_path(demand)
+                    record = ArrangementRecord(demand.table, demand.by, demand.columns, path)
+                    records.append((ARRANGEMENT, record.body()))
         finally:
             batch.close()
+        if records:
+            self._checkpoint(durable_jobs(self._stages()), records)
 
     def _release(self) -> None:
         """Lets go of what no retained job and no stage that lags behind can ask for."""
@@ -408,12 +423,12 @@ class Warehouse:
         """Folds every table's overlay into its Delta table and records the versions: afterwards nothing is made again on opening."""
         with self._lock:
             self._require_open()
-            self._checkpoint([table for _, table in self._tables.physical()], None, [])
+            self._checkpoint(durable_jobs(self._stages()), [])
             for name, source in self._sources.items():
                 through = min((stage.target.main.base_through for stage in self._stages()), default=self._chain.newest)
                 source.log.trim(self._chain.position(name, through))
             for _, table in self._tables.physical():
-                table.vacuum()
+                table.vacuum(verify=self._ledger.verify)
             self._empty_scratch()
 
     def _empty_scratch(self) -> None:
@@ -424,10 +439,10 @@ class Warehouse:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _checkpoint(
-        self, tables: Sequence[VersionedTable], upto: JobId | None, more: Sequence[tuple[str, Mapping[str, Any]]]
+        self, tables: Sequence[tuple[VersionedTable, JobId]], more: Sequence[tuple[str, Mapping[str, Any]]]
     ) -> None:
-        """Commits the tables at a job (by default each at its own newest) and records their versions at once."""
-        versions = materialize(tables, upto, self._spark.bulk)
+        """Commits each table at its job and records all their versions at once."""
+        versions = materialize(tables, self._spark.bulk, self._ledger.verify)
         body = {"tables": {self._tables.path(table): list(found) for table, found in versions}}
         self._record([*more, (CHECKPOINT, body)])
 
@@ -448,13 +463,11 @@ class Warehouse:
                 table: SourceTable(table, _schema(f"{name}.{table}", declared.columns), declared.key)
                 for table, declared in settings.tables.items()
             }
-            log = StreamLog(
-                Path(self.project.storage) / INTERNAL / "streams" / name,
-                segment_bytes=self.project.limits.segment_bytes,
-                transaction_bytes=self.project.limits.transaction_bytes,
-            )
+            streams = Path(self.project.storage) / INTERNAL / "streams"
+            log = open_stream(streams, name, self._ledger.epoch, self.project.limits, self._ledger.verify)
             source = MemorySource(name, tables, log, self._clock)
             self._sources[name] = source
+            require_whole(log, name, self._chain.position(name, self._chain.newest))
             for table in tables.values():
                 self._open_replica(source, table)
 

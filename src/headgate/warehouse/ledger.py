@@ -123,7 +123,13 @@ class Ledger:
             self._step("after-ledger")
             if len(self._store.index.files) >= COMPACT_FILES:
                 self._put(self._entries, self._store.index.files)
-                self._store.vacuum()
+                self._store.vacuum(verify=self.verify)
+
+    def verify(self) -> None:
+        """Raises `Fenced` when another process has taken over; cheap, and true for the moment of the call only."""
+        with self._lock:
+            if not self._store.is_current():
+                raise _fenced()
 
     def close(self) -> None:
         """Gives the warehouse up."""
@@ -137,12 +143,16 @@ class Ledger:
             self._store.commit(writer.write(_table(entries)), replaced, {"epoch": self._epoch})
             done = True
         except ForeignCommit as error:
-            raise Fenced(
-                "another process has taken over this warehouse; nothing of this change was recorded",
-                hint="close it here; open it again if this process shall own it",
-            ) from error
+            raise _fenced() from error
         finally:
             self._store.end(attempt, discard=not done)
+
+
+def _fenced() -> Fenced:
+    return Fenced(
+        "another process has taken over this warehouse; nothing of this change was recorded",
+        hint="close it here; open it again if this process shall own it",
+    )
 
 
 def _table(entries: Sequence[Entry]) -> pa.Table:

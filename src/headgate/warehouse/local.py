@@ -13,4 +13,10 @@ def local_frame(session: SparkSession, rows: pa.Table, schema: StructType) -> Da
     Spark 4.3 stops reading an Arrow stream at a batch without rows, so a table with an empty chunk in its middle would lose
     what follows: the chunks become one first.
     """
-    return session.createDataFrame(rows.combine_chunks(), schema)
+    rows = rows.combine_chunks()
+    direct = getattr(session, "_create_from_arrow_table", None)
+    if direct is None:
+        return session.createDataFrame(rows, schema)
+    # What createDataFrame ends in, without its eight look-ups of settings, which take as long as the rest for a few rows.
+    frame: DataFrame = direct(rows, schema, "UTC", False, False, max(1, rows.num_rows))
+    return frame

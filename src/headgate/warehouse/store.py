@@ -34,6 +34,7 @@ CHECKPOINT_EVERY = 50
 OVERLAY = "_overlay"
 
 Step = Callable[[str], None]
+Verify = Callable[[], None]
 
 
 class ForeignCommit(TransientError):
@@ -50,6 +51,10 @@ class ForeignCommit(TransientError):
 
 def no_step(name: str) -> None:
     """The default for `step`: nothing watches the points of a commit."""
+
+
+def unverified() -> None:
+    """The default for `verify`: nobody else can own the table."""
 
 
 class DeltaStore:
@@ -157,19 +162,25 @@ class DeltaStore:
         """Undoes what others committed after `version`; the owner can then commit again."""
         return self.restore(version)
 
-    def vacuum(self, keep_versions: Iterable[int] = ()) -> int:
-        """Deletes data files that no kept version names, and the log below all of them; returns how many went."""
+    def vacuum(self, keep_versions: Iterable[int] = (), verify: Verify = unverified) -> int:
+        """Deletes data files that no kept version names, and the log below all of them; returns how many went.
+
+        `verify` raises when this process is no longer the owner. It is asked after the files were listed: what was
+        listed before belongs to no later owner, so a pause at any point cannot cost that one a file.
+        """
         with self._lock:
             versions = {*keep_versions, self._version}
             named = {file.path for version in versions for file in self.at(version).files}
+            present, attempts = self.folder.files(), self._empty_attempts(named)
+            verify()
             removed = 0
-            for file in self.folder.files():
+            for file in present:
                 top = file.name.split("/", 1)[0]
                 if top in (LOG, OVERLAY) or top in self._attempts or _data_name(file.name) in named:
                     continue
                 self.folder.delete(file.name)
                 removed += 1
-            for name in self._empty_attempts(named):
+            for name in attempts:
                 self.folder.delete_folder(name)
             self._clean_log(min(versions))
             return removed
@@ -196,6 +207,11 @@ class DeltaStore:
         self._table.update_incremental()
         if self._table.version() != known + 1:
             self._table.load_as_version(known + 1)
+
+    def is_current(self) -> bool:
+        """Whether nobody else has committed since this owner did."""
+        with self._lock:
+            return self._is_taken(self._version) and not self._is_taken(self._version + 1)
 
     def _is_taken(self, version: int) -> bool:
         return self.folder.exists(f"{LOG}/{log_name(version)}")

@@ -41,7 +41,7 @@ from headgate.warehouse.overlay import Overlay, jobs_within
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.storage import Folder
-from headgate.warehouse.store import OVERLAY, DeltaStore, Step, no_step
+from headgate.warehouse.store import OVERLAY, DeltaStore, Step, Verify, no_step, unverified
 
 ROWS_PER_LOOKUP_FILE = 8_000
 ROWS_PER_SCAN_FILE = 200_000
@@ -346,10 +346,10 @@ class VersionedTable:
                 pin.base = repaired if pin.base is newest else pin.base
             return repaired.version
 
-    def vacuum(self, also_keep: Iterable[int] = ()) -> int:
+    def vacuum(self, also_keep: Iterable[int] = (), verify: Verify = unverified) -> int:
         """Deletes files that neither a reader nor one of the given versions needs; returns how many."""
         with self._lock:
-            return self.store.vacuum({*self.kept_versions(), *also_keep})
+            return self.store.vacuum({*self.kept_versions(), *also_keep}, verify)
 
     # inside
 

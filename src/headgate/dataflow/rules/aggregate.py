@@ -8,8 +8,10 @@ Everything else (minimum, maximum, distinct, floating point, …) recomputes the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from headgate.dataflow.accumulators import GROUP, ROWS, Running
-from headgate.dataflow.graph import Aggregate, AggregateCall
+from headgate.dataflow.graph import Aggregate, AggregateCall, Filter, Node, Project
 from headgate.dataflow.relation import Keys, Relation, column_list, quoted, select
 from headgate.dataflow.rules.touched import AT, NEXT, recomputed
 from headgate.dataflow.run import Run
@@ -31,7 +33,7 @@ def aggregate_delta(node: Aggregate, run: Run) -> Relation | None:
     form = run.running(node)
     if form is None:
         return recomputed(run, node.input, node.keys, node.columns, lambda rows, moments: _groups(node, rows, moments))
-    changes = _state_delta(node, form, run)
+    changes = run.settle(_state_delta(node, form, run))
     if changes is None:
         return None
     run.keep_state(node, changes)
@@ -54,10 +56,12 @@ def _state_delta(node: Aggregate, form: Running, run: Run) -> Relation | None:
     names = [accumulator.name for accumulator in form.accumulators]
     grouped_keys = column_list(keys)
     selected_keys = grouped_keys if node.keys else f"0 AS {GROUP}"
-    sums = ", ".join(f"SUM({item.sql}) AS {quoted(item.name)}" for item in form.accumulators)
+    # The steps keep their names up to the filter on them: for n renamed columns Spark derives 2^n forms of its condition.
+    step = {name: quoted("step_" + name) for name in names}
+    sums = ", ".join(f"SUM({item.sql}) AS {step[item.name]}" for item in form.accumulators)
     by = f"{grouped_keys}, {JOB}" if node.keys else JOB
     grouped = f"(SELECT {selected_keys}, {JOB}, {sums} FROM {delta.source} GROUP BY {by})"
-    changed = " OR ".join(f"g.{quoted(name)} <> 0" for name in names)
+    changed = " OR ".join(f"g.{step[name]} <> 0" for name in names)
     window = f"OVER (PARTITION BY {column_list(keys, 'g')} ORDER BY g.{JOB})"
     if state is None:
         before, joined = {name: "0" for name in names}, ""
@@ -65,14 +69,13 @@ def _state_delta(node: Aggregate, form: Running, run: Run) -> Relation | None:
         before = {name: f"COALESCE(s.{quoted(name)}, 0)" for name in names}
         same = " AND ".join(f"g.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
         joined = f" LEFT JOIN {state.source} s ON {same}"
-    new = [f"{before[name]} + SUM(g.{quoted(name)}) {window} AS {quoted('new_' + name)}" for name in names]
-    step = [f"g.{quoted(name)} AS {quoted('step_' + name)}" for name in names]
+    new = [f"{before[name]} + SUM(g.{step[name]}) {window} AS {quoted('new_' + name)}" for name in names]
     moved = (
-        f"(SELECT {column_list(keys, 'g')}, g.{JOB}, ({changed}) AS __changed, {', '.join(new + step)}"
+        f"(SELECT {column_list(keys, 'g')}, g.{JOB}, ({changed}) AS __changed, {', '.join(new)}, {', '.join(step.values())}"
         f" FROM {grouped} g{joined})"
     )
     value = {
-        item.name: f"CAST(IF(__sign > 0, {quoted('new_' + item.name)}, {quoted('new_' + item.name)} - {quoted('step_' + item.name)})"
+        item.name: f"CAST(IF(__sign > 0, {quoted('new_' + item.name)}, {quoted('new_' + item.name)} - {step[item.name]})"
         f" AS {item.type})"
         for item in form.accumulators
     }
@@ -82,7 +85,49 @@ def _state_delta(node: Aggregate, form: Running, run: Run) -> Relation | None:
         f"SELECT {grouped_keys}, {outputs}, {JOB}, __sign AS {WEIGHT} FROM {moved}"
         f" CROSS JOIN (SELECT * FROM VALUES (1L), (-1L) AS s(__sign)) WHERE __changed{kept}"
     )
-    return run.settle(select(text, (*keys, *names)))
+    return select(text, (*keys, *names))
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """An aggregate with only filters and projections above it: state and result in one relation.
+
+    `changes` has the result's columns, `__job`, `__weight`, the state's columns under other names (`state_columns` maps these to
+    the state's own) and, for each filter, a flag whether the row is in the result.
+    """
+
+    node: Aggregate
+    changes: Relation | None
+    state_columns: dict[str, str]
+    kept_flags: tuple[str, ...]
+
+
+def fuse(root: Node, run: Run) -> Fused | None:
+    """The graph's changes in fused form, if it has the shape for it."""
+    above: list[Filter | Project] = []
+    node = root
+    while isinstance(node, Filter | Project):
+        above.append(node)
+        node = node.input
+    form = run.running(node) if isinstance(node, Aggregate) else None
+    if not isinstance(node, Aggregate) or form is None:
+        return None
+    changes = _state_delta(node, form, run)
+    columns = {f"__state_{number}": name for number, name in enumerate(changes.columns)} if changes is not None else {}
+    if changes is None:
+        return Fused(node, None, columns, ())
+    carried = [f"{quoted(name)} AS {hidden}" for hidden, name in columns.items()]
+    outputs = [quoted(key) for key in node.keys] + [f"{sql} AS {quoted(name)}" for name, sql in form.values]
+    text = f"SELECT {', '.join([*outputs, *carried, JOB, WEIGHT])} FROM {changes.source}"
+    flags: list[str] = []
+    for operator in reversed(above):
+        if isinstance(operator, Filter):
+            flags.append(f"__kept_{len(flags)}")
+            text = f"SELECT *, COALESCE({operator.predicate}, false) AS {flags[-1]} FROM ({text})"
+        else:
+            shown = [f"{output.sql} AS {quoted(output.name)}" for output in operator.outputs]
+            text = f"SELECT {', '.join([*shown, *columns, *flags, JOB, WEIGHT])} FROM ({text})"
+    return Fused(node, select(text, root.columns), columns, tuple(flags))
 
 
 def _groups(node: Aggregate, rows: str, moments: str) -> str:

@@ -22,12 +22,16 @@ _TO = "__to"
 
 
 def as_of_delta(node: AsOfJoin, run: Run) -> Relation | None:
-    left, rays = run.delta(node.left), _rays(node, run)
-    if rays is None and node.miss != "fail":
+    left, moved = run.delta(node.left), run.delta(node.right)
+    if moved is None and node.miss != "fail":
         return left and _as_written(node, run, left)
+    rays = moved and _rays(node, run, moved)
+    reads_state = moved is not None and not run.is_before(node, moved)
+    if reads_state:
+        rays = run.settle(rays)
     if left is not None and node.miss != "drop":
         left = run.settled_delta(node.left)
-    inner = _inner_delta(node, run, rays)
+    inner = _inner_delta(node, run, rays, reads_state)
     if node.miss == "drop":
         return inner
     if node.miss == "fail":
@@ -86,7 +90,7 @@ def _versions(node: AsOfJoin, run: Run) -> Relation | None:
     return run.rows(node.right, run.delta_keys(node.left, left_keys, right_keys))
 
 
-def _inner_delta(node: AsOfJoin, run: Run, rays: Relation | None) -> Relation | None:
+def _inner_delta(node: AsOfJoin, run: Run, rays: Relation | None, reads_state: bool) -> Relation | None:
     parts: list[Relation | None] = []
     left = run.delta(node.left)
     if left is not None:
@@ -114,7 +118,7 @@ def _inner_delta(node: AsOfJoin, run: Run, rays: Relation | None) -> Relation | 
                     node.columns,
                 )
             )
-    if rays is not None and not run.is_before(node.left, node.at, rays, _FROM):
+    if rays is not None and reads_state:
         left_keys, right_keys = zip(*node.keys, strict=True)
         keys = None if run.is_cheap(node.left) else run.keys_of(rays, right_keys, left_keys)
         state = run.rows(node.left, keys)
@@ -129,10 +133,7 @@ def _inner_delta(node: AsOfJoin, run: Run, rays: Relation | None) -> Relation | 
     return union_all(parts, node.columns)
 
 
-def _rays(node: AsOfJoin, run: Run) -> Relation | None:
-    delta = run.delta(node.right)
-    if delta is None:
-        return None
+def _rays(node: AsOfJoin, run: Run, delta: Relation) -> Relation:
     names = ", ".join(
         _end_column(node, run, "") if column == node.end else quoted(column) for column in node.right.columns
     )
@@ -141,7 +142,7 @@ def _rays(node: AsOfJoin, run: Run) -> Relation | None:
         f" FROM {delta.source} CROSS JOIN (SELECT * FROM VALUES (1L), (-1L) AS s(__sign))"
         f" WHERE __sign > 0 OR {quoted(node.end)} IS NOT NULL"
     )
-    return run.settle(netted(select(text, (*node.right.columns, _FROM))))
+    return netted(select(text, (*node.right.columns, _FROM)))
 
 
 def _end_column(node: AsOfJoin, run: Run, qualifier: str) -> str:
@@ -177,9 +178,7 @@ def _extension(node: AsOfJoin, run: Run, column: str) -> str:
 
 def _extended(node: AsOfJoin, run: Run, left: Relation, more: list[str]) -> Relation:
     values = [f"{_extension(node, run, column)} AS {quoted(column)}" for column in node.right.columns]
-    return select(
-        f"SELECT {', '.join([column_list(left.columns), *values, *more])} FROM {left.source}", node.columns
-    )
+    return select(f"SELECT {', '.join([column_list(left.columns), *values, *more])} FROM {left.source}", node.columns)
 
 
 def _found(node: AsOfJoin, run: Run) -> str:

@@ -95,7 +95,9 @@ def _branches(node: UnionAll, run: Run, parts: list[Relation | None], more: str)
     for branch, part in zip(node.branches, parts, strict=True):
         types = {column: run.type_of(node, column) for column in node.columns}
         if part is not None and any(run.type_of(branch, column) != kind for column, kind in types.items()):
-            outputs = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind in types.items())
+            outputs = ", ".join(
+                f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind in types.items()
+            )
             part = select(f"SELECT {outputs}{more} FROM {part.source}", node.columns)
         cast.append(part)
     return cast

@@ -6,6 +6,8 @@ until the job of the next link, and closed there if the next link begins a versi
 
     open version ── t1 ── t2 ── t3 (delete)
     −v0 at job(t1), +v0 closed at t1's commit;  +v1 at job(t1), −v1 at job(t2), …
+
+With a sequence column, type 1 leaves out links that are older than one before them; type 2 then is `sequenced`.
 """
 
 from __future__ import annotations
@@ -32,13 +34,17 @@ def events(columns: tuple[str, ...], keys: tuple[str, ...], changes: str) -> str
     )
 
 
-def type_1_changes(columns: tuple[str, ...], keys: tuple[str, ...], changes: str, state: str | None) -> str:
+def type_1_changes(
+    columns: tuple[str, ...], keys: tuple[str, ...], changes: str, state: str | None, sequence: str | None = None
+) -> str:
     """Query of the target's changes; `state` holds its rows of (at least) the touched keys."""
     names = column_list(keys)
     links = f"(SELECT {names}, {POSITION}, {JOB}, __image FROM ({events(columns, keys, changes)})"
     if state is not None:
         links += f" UNION ALL SELECT {names}, -1L AS {POSITION}, 0L AS {JOB}, struct({column_list(columns)}) AS __image FROM {state}"
     links += ")"
+    if sequence is not None:
+        links = _in_sequence(keys, sequence, links)
     chained = f"(SELECT *, LEAD({JOB}) OVER (PARTITION BY {names} ORDER BY {POSITION}) AS __next FROM {links})"
     values = ", ".join(f"__image.{quoted(column)} AS {quoted(column)}" for column in columns)
     return _netted(
@@ -47,6 +53,20 @@ def type_1_changes(columns: tuple[str, ...], keys: tuple[str, ...], changes: str
         f" AND CASE __link WHEN 1 THEN {POSITION} >= 0 WHEN 2 THEN __next IS NOT NULL ELSE false END",
         columns,
     )
+
+
+def _in_sequence(keys: tuple[str, ...], sequence: str, links: str) -> str:
+    """The links that count: deletes, and images whose sequence value is not below one since the last delete."""
+    names = column_list(keys)
+    value = f"__image.{quoted(sequence)}"
+    segments = (
+        f"(SELECT *, COUNT(IF(__image IS NULL, 1, NULL)) OVER (PARTITION BY {names} ORDER BY {POSITION}) AS __segment"
+        f" FROM {links})"
+    )
+    newest = (
+        f"(SELECT *, MAX({value}) OVER (PARTITION BY {names}, __segment ORDER BY {POSITION}) AS __newest FROM {segments})"
+    )
+    return f"(SELECT * FROM {newest} WHERE __image IS NULL OR COALESCE({value} >= __newest, __newest IS NULL))"
 
 
 def type_2_changes(

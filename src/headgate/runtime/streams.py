@@ -1,0 +1,104 @@
+"""Stream logs that follow the ownership of a warehouse.
+
+    _headgate/streams/<source>/<epoch>/       the log as the owner of that epoch has it
+
+A process that was paused while another took over still holds its files open, and what it then appends must reach
+nobody. So each owner has a folder of its own: finished files are linked into it, the last segment, which a former
+owner could still be writing, is copied. The former owner's folder goes once the new one is complete.
+
+The order makes it safe: the new owner is in the ledger before it copies, and an appended transaction is acknowledged
+only when the ledger, asked after the disk had it, still names its owner. So what was acknowledged is in the copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+from headgate.capture.durable import full_disk_is_named, sync_file, sync_folder
+from headgate.capture.segments import list_segments
+from headgate.capture.streamlog import StreamLog
+from headgate.config.settings import Limits
+from headgate.errors import CorruptWarehouse, Location
+from headgate.warehouse.store import Verify, unverified
+
+UNFINISHED = "unfinished"
+
+
+class OwnedLog(StreamLog):
+    """A stream log that acknowledges only while this process owns the warehouse."""
+
+    def __init__(self, folder: Path, limits: Limits, verify: Verify) -> None:
+        self._verify = verify
+        super().__init__(folder, segment_bytes=limits.segment_bytes, transaction_bytes=limits.transaction_bytes)
+
+    def sync(self, upto: int | None = None) -> None:
+        """As `StreamLog.sync`; `Fenced` when another process has taken over."""
+        super().sync(upto)
+        self._verify()
+
+    def close(self) -> None:
+        """Closes the files; a former owner may close as well."""
+        self._verify = unverified
+        super().close()
+
+
+def open_stream(streams: Path, source: str, epoch: int, limits: Limits, verify: Verify) -> OwnedLog:
+    """Opens the log of a source as the owner of an epoch."""
+    home = streams / source
+    with full_disk_is_named(home):
+        home.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(home / UNFINISHED, ignore_errors=True)
+        before = _epochs(home)
+        if before:
+            _adopt(before[-1], home / UNFINISHED)
+            (home / UNFINISHED).rename(home / str(epoch))
+            sync_folder(home)
+    log = OwnedLog(home / str(epoch), limits, verify)
+    for old in before:
+        shutil.rmtree(old, ignore_errors=True)
+    return log
+
+
+def require_whole(log: StreamLog, source: str, position: int) -> None:
+    """A closed job names a position of the log: what is missing below it is damage, not a write that was cut short."""
+    if log.end < position:
+        raise CorruptWarehouse(
+            f"source {source} lost transactions: a job holds those up to {position}, the stream log ends at {log.end}",
+            where=Location(str(log.folder)),
+            hint="restore this folder from a backup",
+        )
+
+
+def _epochs(home: Path) -> list[Path]:
+    return sorted((path for path in home.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+
+
+def _adopt(former: Path, folder: Path) -> None:
+    active = list_segments(former)[-1:]
+    for place in (former, former / "files"):
+        target = folder / place.relative_to(former)
+        target.mkdir()
+        if not place.exists():
+            continue
+        for file in place.iterdir():
+            if not file.is_file() or file.suffix == ".new":
+                continue
+            if file in active:
+                shutil.copyfile(file, target / file.name)
+                sync_file(target / file.name)
+            else:
+                _link(file, target / file.name)
+        sync_folder(target)
+
+
+def _link(file: Path, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        shutil.copyfile(file, target)
+        sync_file(target)

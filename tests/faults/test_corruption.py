@@ -1,0 +1,104 @@
+"""A damaged or missing file is named; no answer is silently wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+import headgate
+from headgate.errors import CorruptWarehouse
+from headgate.runtime.warehouse import Warehouse
+from tests.faults import shop
+from tests.faults.conftest import MakeShop
+
+
+@pytest.fixture
+def warehouse(make_shop: MakeShop) -> Iterator[Warehouse]:
+    with headgate.open(shop.project(make_shop())) as opened:
+        yield opened
+
+
+def a_file_of(warehouse: Warehouse, table: str) -> Path:
+    return Path(DeltaTable(warehouse.location(table)).file_uris()[0])
+
+
+def damage(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 0xFF
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("place", [0.1, 0.25, -2])
+def test_a_damaged_data_file_is_named_by_a_query(warehouse: Warehouse, place: float) -> None:
+    file = a_file_of(warehouse, "facts")
+    damage(file, int(place if place < 0 else place * file.stat().st_size))
+    with pytest.raises(CorruptWarehouse, match=file.name), warehouse.sql("SELECT * FROM facts") as answer:
+        answer.collect()
+
+
+def test_a_missing_data_file_is_named_by_a_query(warehouse: Warehouse) -> None:
+    file = a_file_of(warehouse, "quantities")
+    file.unlink()
+    with pytest.raises(CorruptWarehouse, match=file.name), warehouse.sql("SELECT count(odd) FROM quantities") as answer:
+        answer.collect()
+    with pytest.raises(CorruptWarehouse, match=file.name), warehouse.table("quantities") as answer:
+        answer.to_arrow()
+
+
+def test_a_missing_data_file_stops_a_refresh_and_a_materialization_that_need_it(warehouse: Warehouse) -> None:
+    for file in DeltaTable(warehouse.location("facts")).file_uris():
+        Path(file).unlink()
+    shop.commit(warehouse, 4)
+    with pytest.raises(CorruptWarehouse, match=r"facts.*parquet"):
+        warehouse.refresh()
+        warehouse.materialize()
+
+
+def test_a_damaged_ledger_file_is_named(make_shop: MakeShop) -> None:
+    folder = make_shop()
+    file = sorted((folder / "warehouse/_headgate/ledger").rglob("part-*.parquet"))[0]
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(CorruptWarehouse, match=f"{file.parent.name}/{file.name}"):
+        headgate.open(shop.project(folder))
+
+
+def test_a_damaged_log_of_a_table_is_named(make_shop: MakeShop) -> None:
+    folder = make_shop()
+    entry = sorted((folder / "warehouse/facts/_delta_log").glob("*.json"))[-1]
+    entry.write_text("{")
+    with pytest.raises(CorruptWarehouse, match=entry.name):
+        headgate.open(shop.project(folder))
+
+
+def segments(folder: Path) -> list[Path]:
+    return sorted((folder / "warehouse/_headgate/streams/shop").rglob("*.segment"))
+
+
+def with_pending_jobs(folder: Path) -> None:
+    with headgate.open(shop.project(folder)) as warehouse:
+        for number in range(4, 7):
+            shop.commit(warehouse, number)
+        warehouse.close_job()
+
+
+def test_a_damaged_segment_of_the_stream_log_is_named(make_shop: MakeShop) -> None:
+    folder = make_shop()
+    with_pending_jobs(folder)
+    *earlier, _ = segments(folder)
+    damage(earlier[-1], earlier[-1].stat().st_size // 2)
+    with pytest.raises(CorruptWarehouse, match=f"{earlier[-1].name}: the stream log is damaged"):
+        headgate.open(shop.project(folder))
+
+
+def test_a_stream_log_that_ends_before_a_closed_job_names_the_source(make_shop: MakeShop) -> None:
+    folder = make_shop()
+    with_pending_jobs(folder)
+    last = segments(folder)[-1]
+    damage(last, last.stat().st_size - 3)
+    with pytest.raises(
+        CorruptWarehouse, match=r"source shop lost transactions: a job holds those up to 6, .* ends at 5"
+    ):
+        headgate.open(shop.project(folder))
