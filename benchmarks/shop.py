@@ -1,8 +1,8 @@
 """The benchmark's shop: purchases with line items, four lookups, an item dimension with history.
 
-The shape follows the store_sales flow of the on-demand ETL experiments (TPC-DS derived): a job is 48 purchases with about
-570 line items. *inserts* brings new purchases; of *mixed*, half are new and half change or delete old ones at scattered keys; of *stream*, half
-change one of 200 purchases, so that the same groups change in many jobs.
+The shape follows the store_sales flow of the on-demand ETL experiments (TPC-DS derived): a job is 48 purchases with
+about 570 line items. *inserts* brings new purchases; of *mixed*, half are new and half change or delete old ones
+at scattered keys; of *stream*, half change one of 200 purchases, so that the same groups change in many jobs.
 """
 
 from __future__ import annotations

@@ -20,9 +20,8 @@ from tests.faults.conftest import MakeShop
 from tests.faults.processes import check_recovery, start
 
 CHOSEN = [
-    ("data-files", 1),
     ("data-files", 6),
-    ("before-commit", 1),
+    ("before-commit", 3),
     ("after-commit", 1),
     ("after-commit", 5),
     ("before-ledger", 4),

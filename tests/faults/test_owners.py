@@ -72,7 +72,7 @@ def test_a_paused_owner_comes_back_to_nothing(make_shop: MakeShop, expected: dic
         assert shop.content(warehouse) == expected[shop.TRANSACTIONS]
 
 
-@pytest.mark.parametrize("step", ["data-files", "before-commit", "after-commit", "before-ledger", "after-ledger"])
+@pytest.mark.parametrize("step", ["before-commit", "after-commit", "after-ledger"])
 def test_an_owner_replaced_in_the_middle_of_a_step_harms_nothing(
     make_shop: MakeShop, expected: dict[int, shop.Content], step: str
 ) -> None:

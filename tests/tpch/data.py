@@ -112,7 +112,9 @@ class Shop:
         self.update(transaction, "customer", 3, lambda row: {"c_acctbal": _money(row["c_acctbal"], "-12.34")})
         self.update(transaction, "customer", 2, lambda row: {"c_mktsegment": pick(["BUILDING", "MACHINERY"])})
         self.update(transaction, "part", 3, lambda row: {"p_brand": pick(["Brand#12", "Brand#23"])})
-        self.update(transaction, "part", 3, lambda row: {"p_type": pick(["PROMO PLATED BRASS", "ECONOMY ANODIZED STEEL"])})
+        self.update(
+            transaction, "part", 3, lambda row: {"p_type": pick(["PROMO PLATED BRASS", "ECONOMY ANODIZED STEEL"])}
+        )
         self.update(transaction, "part", 2, lambda row: {"p_name": "forest green"})
         self.update(transaction, "supplier", 2, lambda row: {"s_nationkey": pick([3, 6, 7, 20])})
         self.update(transaction, "partsupp", 4, lambda row: {"ps_supplycost": _money(row["ps_supplycost"], "0.01")})

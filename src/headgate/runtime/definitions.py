@@ -81,5 +81,5 @@ def fingerprint(flow: Flow, *types: str) -> str:
     if isinstance(flow, MaterializedView):
         content = repr((flow.name, flow.result, flow.outputs, types))
     else:
-        content = repr((flow.name, flow.source, flow.keys, flow.scd_type, flow.sequence_by, flow.track, flow.track_except, types))
+        content = repr((flow.name, flow.source, flow.keys, flow.scd_type, flow.sequence_by, flow.track, types))
     return hashlib.sha256(content.encode()).hexdigest()[:16]

@@ -1,26 +1,45 @@
-"""A slowly changing dimension: the changes per transaction of a source table in, the dimension's changes out."""
+"""A slowly changing dimension: the changes per transaction of a source table in, the dimension's changes out.
+
+Versions that a column of the source orders need all events of a key: these are in a log of their own, which advances
+together with the dimension.
+"""
 
 from __future__ import annotations
 
 import pyarrow as pa
+from pyspark.sql.types import StructType, TimestampType
 
 from headgate.dataflow.flow import AutoCdc
-from headgate.dataflow.relation import column_list
-from headgate.dataflow.rules import scd
-from headgate.delta.changes import BEGINNING, JobId
+from headgate.dataflow.relation import column_list, quoted
+from headgate.dataflow.rules import scd, sequenced
+from headgate.delta.changes import BEGINNING, POSITION, JobId
 from headgate.runtime.batch import Batch, TransactionChanges
 from headgate.runtime.replica_stage import ReplicaStage
-from headgate.runtime.stored import StoredTable
+from headgate.runtime.stored import BatchViews, StoredTable
 from headgate.warehouse.changes import ChangeSet
+from headgate.warehouse.spec import TableSpec
+
+
+def event_log(flow: AutoCdc, source: StructType) -> TableSpec:
+    """The log of a dimension whose versions a column orders."""
+    assert flow.sequence_by is not None
+    schema = StructType([*source.fields]).add(POSITION, "long")
+    schema.add(sequenced.VALUE, source[flow.sequence_by].dataType).add(sequenced.GONE, "boolean")
+    return TableSpec(f"{flow.name}$events", schema, (*flow.keys, POSITION))
 
 
 class DimensionStage:
-    def __init__(self, flow: AutoCdc, replica: ReplicaStage, target: StoredTable) -> None:
+    def __init__(
+        self, flow: AutoCdc, replica: ReplicaStage, target: StoredTable, log: StoredTable | None = None
+    ) -> None:
         self.flow = flow
         self.target = target
+        self.log = log
         self._replica = replica
         self._columns = replica.columns
-        self._tracked = flow.track or tuple(column for column in self._columns if column not in flow.keys)
+        untracked = (*flow.keys, flow.sequence_by)
+        every = tuple(column for column in self._columns if column not in untracked)
+        self._tracked = flow.track if flow.track is not None else every
 
     @property
     def name(self) -> str:
@@ -33,7 +52,14 @@ class DimensionStage:
     def advance(self, upto: JobId, batch: Batch) -> None:
         after = self.target.through
         found = self._replica.transaction_changes(after, upto, batch)
-        self.target.apply(None if found is None else self._changes(found, after, upto, batch), upto)
+        if self.log is None:
+            self.target.apply(None if found is None else self._changes(found, after, upto, batch), upto)
+            return
+        events, changes = (None, None)
+        if found is not None:
+            events, changes = self._histories(self.log, found, after, upto, batch)
+        self.log.apply(events, upto)
+        self.target.apply(changes, upto)
 
     def _changes(self, found: TransactionChanges, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
         spec = self.target.spec
@@ -43,32 +69,80 @@ class DimensionStage:
             frame = views.session.sql(self._query(found.view, state))
             return ChangeSet.of_files(spec, batch.to_files(frame), after, upto)
         views = batch.views(found.rows.num_rows)
-        state = self._touched(found.rows, after)
-        state_view = None if state is None else views.of_rows(state, spec.schema)
-        rows, _ = views.collect(self._query(found.view, state_view))
+        state = self._touched(self.target, found.rows, after, views)
+        rows, _ = views.collect(self._query(found.view, state))
         return ChangeSet.of_table(spec, rows, after, upto) if rows.num_rows else None
 
-    def _touched(self, rows: pa.Table, after: JobId) -> pa.Table | None:
-        if self.target.is_empty(after):
+    def _touched(self, table: StoredTable, rows: pa.Table, after: JobId, views: BatchViews) -> str | None:
+        """The rows that the table holds of the changed keys, as a view."""
+        if table.is_empty(after):
             return None
         keys = rows.group_by(list(self.flow.keys)).aggregate([]).select(list(self.flow.keys))
-        found = self.target.lookup(self.flow.keys, keys, after, self.target.spec.columns)
-        return found if found is not None and found.num_rows else None
+        found = table.lookup(self.flow.keys, keys, after, table.spec.columns)
+        if found is None or not found.num_rows:
+            return None
+        return views.of_rows(found, table.spec.schema)
 
     def _query(self, changes: str, state: str | None) -> str:
         if self.flow.scd_type == 1:
-            return scd.type_1_changes(self._columns, self.flow.keys, changes, state)
+            return scd.type_1_changes(self._columns, self.flow.keys, changes, state, self.flow.sequence_by)
         return scd.type_2_changes(self._columns, self.flow.keys, self._tracked, changes, state)
+
+    def _histories(
+        self, log: StoredTable, found: TransactionChanges, after: JobId, upto: JobId, batch: Batch
+    ) -> tuple[ChangeSet | None, ChangeSet | None]:
+        """Changes of the log and of the dimension."""
+        spec = self.target.spec
+        if found.rows is None:
+            views = batch.bulk_views
+            known = None
+            if not log.is_empty(after):
+                same = " AND ".join(f"k.{quoted(key)} <=> c.{quoted(key)}" for key in self.flow.keys)
+                known = f"(SELECT k.* FROM {views.whole(log, after)} k LEFT SEMI JOIN {found.view} c ON {same})"
+            folder = batch.to_files(views.session.sql(self._logged(found.view, known)))
+            arrived = views.of_frame(views.session.read.schema(log.spec.change_schema).parquet(folder))
+            changes = batch.to_files(views.session.sql(self._history(arrived, known)))
+            return ChangeSet.of_files(log.spec, folder, after, upto), ChangeSet.of_files(spec, changes, after, upto)
+        views = batch.views(found.rows.num_rows)
+        known = self._touched(log, found.rows, after, views)
+        events, schema = views.collect(self._logged(found.view, known))
+        rows, _ = views.collect(self._history(views.of_rows(events, schema), known))
+        return (
+            ChangeSet.of_table(log.spec, events, after, upto),
+            ChangeSet.of_table(spec, rows, after, upto) if rows.num_rows else None,
+        )
+
+    def _logged(self, changes: str, known: str | None) -> str:
+        assert self.flow.sequence_by is not None
+        kind = self.target.spec.schema[self.flow.sequence_by].dataType
+        return sequenced.logged_events(
+            self._columns,
+            self.flow.keys,
+            self.flow.sequence_by,
+            changes,
+            known,
+            by_time=isinstance(kind, TimestampType),
+        )
+
+    def _history(self, arrived: str, known: str | None) -> str:
+        return sequenced.history_changes(self._columns, self.flow.keys, self._tracked, arrived, known)
 
     def build(self, job: JobId, batch: Batch) -> None:
         """Fills the empty table from the replica's rows at a job: what a flow that is new to its source starts from."""
         replica = self._replica.target
         if replica.is_empty(job):
+            if self.log is not None:
+                self.log.apply(None, job)
             self.target.apply(None, job)
             return
         views = batch.views(replica.main.count(job))
         rows = views.whole(replica, job)
-        if self.flow.scd_type == 1:
+        if self.log is not None:
+            assert self.flow.sequence_by is not None
+            events = sequenced.initial_events(self._columns, self.flow.sequence_by, rows)
+            self.log.apply(batch.appeared(self.log.spec, events, job, views), job)
+            text = sequenced.versions(self._columns, self.flow.keys, self._tracked, f"({events})")
+        elif self.flow.scd_type == 1:
             text = f"SELECT {column_list(self._columns)} FROM {rows}"
         else:
             beginning = f"TIMESTAMP '{BEGINNING.isoformat()}'"

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType, _parse_datatype_string
+from pyspark.sql.types import AtomicType, StructType, TimestampType, _parse_datatype_string
 
 from headgate.dataflow.accumulators import GROUP
 from headgate.dataflow.demands import Demand, demands
@@ -19,7 +19,7 @@ from headgate.delta.changes import COPY, ROW_HASH, SURROGATE_KEY, JobId
 from headgate.errors import FlowError
 from headgate.runtime.catalog import TableEntry, WarehouseCatalog, versions_hidden
 from headgate.runtime.definitions import fingerprint
-from headgate.runtime.dimension_stage import DimensionStage
+from headgate.runtime.dimension_stage import DimensionStage, event_log
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.tables import INTERNAL, Checkpoint, Tables
@@ -50,6 +50,8 @@ class FlowPlan:
     fingerprint: str
     views: tuple[ViewPlan, ...] = ()
     dimension: TableSpec | None = None
+    events: TableSpec | None = None
+    """The log of a dimension whose versions a column orders."""
 
     @property
     def name(self) -> str:
@@ -79,9 +81,16 @@ class RunningFlow:
 
     def tables(self) -> Iterator[StoredTable]:
         for stage in self.stages:
-            if isinstance(stage, ViewStage):
-                yield from stage.states.values()
-            yield stage.target
+            yield from tables_of(stage)
+
+
+def tables_of(stage: Stage) -> Iterator[StoredTable]:
+    """All tables that a stage writes, its target last."""
+    if isinstance(stage, ViewStage):
+        yield from stage.states.values()
+    elif isinstance(stage, DimensionStage) and stage.log is not None:
+        yield stage.log
+    yield stage.target
 
 
 class Planner:
@@ -113,21 +122,18 @@ class Planner:
                 where=flow.where,
                 hint=f"AUTO CDC reads source tables: {', '.join(name for name in self._catalog.names() if '.' in name)}",
             )
-        known = {name.casefold(): name for name in source.schema.names}
-        for column in (*flow.keys, *(flow.track or ()), *((flow.sequence_by,) if flow.sequence_by else ())):
-            if column.casefold() not in known:
-                raise FlowError(
-                    f"{flow.source} has no column {column}",
-                    where=flow.where,
-                    hint=f"its columns are {', '.join(source.schema.names)}",
-                )
-        hidden = versions_hidden() if flow.scd_type == 2 else StructType()
+        flow = _spelled(flow, source)
+        moment = source.schema[flow.sequence_by].dataType if flow.sequence_by is not None else TimestampType()
+        hidden = versions_hidden(moment) if flow.scd_type == 2 else StructType()
         schema = StructType([*source.schema.fields, *hidden.fields])
-        keys = tuple(known[column.casefold()] for column in flow.keys)
-        key = (*keys, SURROGATE_KEY) if flow.scd_type == 2 else keys
-        entry = TableEntry(flow.name, source.schema, hidden, keys, is_versioned=flow.scd_type == 2)
+        key = (*flow.keys, SURROGATE_KEY) if flow.scd_type == 2 else flow.keys
+        entry = TableEntry(flow.name, source.schema, hidden, flow.keys, is_versioned=flow.scd_type == 2)
         return FlowPlan(
-            flow, entry, fingerprint(flow, schema.simpleString()), dimension=TableSpec(flow.name, schema, key)
+            flow,
+            entry,
+            fingerprint(flow, schema.simpleString()),
+            dimension=TableSpec(flow.name, schema, key),
+            events=event_log(flow, source.schema) if flow.scd_type == 2 and flow.sequence_by is not None else None,
         )
 
     def _view(self, flow: MaterializedView, views: Views) -> FlowPlan:
@@ -194,6 +200,34 @@ class Planner:
         return ViewPlan(table, graph, TableSpec(table, schema, key), tuple(states))
 
 
+def _spelled(flow: AutoCdc, source: TableEntry) -> AutoCdc:
+    """The flow with its source's and columns' names as the source spells them; EXCEPT becomes the columns that remain."""
+    known = {name.casefold(): name for name in source.schema.names}
+
+    def column(name: str) -> str:
+        if name.casefold() not in known:
+            raise FlowError(
+                f"{source.name} has no column {name}",
+                where=flow.where,
+                hint=f"its columns are {', '.join(source.schema.names)}",
+            )
+        return known[name.casefold()]
+
+    keys = tuple(column(name) for name in flow.keys)
+    sequence_by = column(flow.sequence_by) if flow.sequence_by is not None else None
+    if sequence_by is not None and not isinstance(source.schema[sequence_by].dataType, AtomicType):
+        raise FlowError(
+            f"{sequence_by} of {source.name} cannot order versions, it is a {source.schema[sequence_by].dataType.simpleString()}",
+            where=flow.where,
+            hint="SEQUENCE BY takes a number, a time or a text",
+        )
+    track = tuple(column(name) for name in flow.track) if flow.track is not None else None
+    if flow.track_except:
+        left_out = {*keys, sequence_by, *(column(name) for name in flow.track_except)}
+        track = tuple(name for name in source.schema.names if name not in left_out)
+    return replace(flow, source=source.name, keys=keys, sequence_by=sequence_by, track=track, track_except=())
+
+
 def open_flow(
     plan: FlowPlan,
     generation: int,
@@ -211,7 +245,10 @@ def open_flow(
     if plan.dimension is not None:
         assert isinstance(plan.flow, AutoCdc)
         target = opened(table_path(plan.name, generation), plan.dimension)
-        return RunningFlow(plan, generation, [DimensionStage(plan.flow, replica(plan.flow.source), target)])
+        log = None
+        if plan.events is not None:
+            log = opened(f"{INTERNAL}/states/{table_path(plan.name, generation)}/events", plan.events)
+        return RunningFlow(plan, generation, [DimensionStage(plan.flow, replica(plan.flow.source), target, log)])
     stages: list[Stage] = []
     wanted: set[Demand] = set()
     for view in plan.views:

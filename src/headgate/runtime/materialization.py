@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from headgate.delta.changes import JobId
-from headgate.runtime.flows import Stage
-from headgate.runtime.view_stage import ViewStage
+from headgate.runtime.flows import Stage, tables_of
 from headgate.warehouse.folding import Prepared
 from headgate.warehouse.store import ForeignCommit, Verify
 from headgate.warehouse.versioned import VersionedTable
@@ -31,8 +30,7 @@ def durable_jobs(stages: Sequence[Stage]) -> list[tuple[VersionedTable, JobId]]:
         job = min(stage.target.through, needed.get(stage.name, stage.target.through))
         for name in stage.inputs:
             needed[name] = min(job, needed.get(name, job))
-        states = stage.states.values() if isinstance(stage, ViewStage) else ()
-        found += [(table, job) for stored in (*states, stage.target) for table in stored.physical()]
+        found += [(table, job) for stored in tables_of(stage) for table in stored.physical()]
     return found[::-1]
 
 

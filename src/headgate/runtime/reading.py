@@ -84,9 +84,9 @@ class Reader:
         snapshot = _Snapshot(self, chosen)
         try:
             entry = self._catalog.find(known)
-            hidden = {column for column in (entry.hidden.names if entry and entry.is_versioned else ())}
-            view = snapshot.view(known, hidden=lambda column: column in hidden)
+            hidden = set(entry.hidden.names if entry and entry.is_versioned else ())
             with storage_problems(self._storage):
+                view = snapshot.view(known, hidden=lambda column: column in hidden)
                 frame = self._session.sql(f"SELECT * FROM {view}")
         except BaseException:
             snapshot.release()

@@ -15,11 +15,16 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from headgate.capture.durable import full_disk_is_named, sync_file, sync_folder
+from headgate.capture.events import Committed, Events
 from headgate.capture.segments import list_segments
 from headgate.capture.streamlog import StreamLog
+from headgate.capture.writing import TransactionWriter
 from headgate.config.settings import Limits
 from headgate.errors import CorruptWarehouse, Location
 from headgate.warehouse.store import Verify, unverified
@@ -28,21 +33,46 @@ UNFINISHED = "unfinished"
 
 
 class OwnedLog(StreamLog):
-    """A stream log that acknowledges only while this process owns the warehouse."""
+    """A stream log that acknowledges only while this process owns the warehouse; afterwards it raises `Fenced`."""
 
     def __init__(self, folder: Path, limits: Limits, verify: Verify) -> None:
         self._verify = verify
         super().__init__(folder, segment_bytes=limits.segment_bytes, transaction_bytes=limits.transaction_bytes)
 
-    def sync(self, upto: int | None = None) -> None:
-        """As `StreamLog.sync`; `Fenced` when another process has taken over."""
-        super().sync(upto)
+    def begin(self, position: int, commit_at: datetime, *, initial: bool = False) -> TransactionWriter:
         self._verify()
+        return super().begin(position, commit_at, initial=initial)
+
+    def sync(self, upto: int | None = None) -> None:
+        with self._as_owner():
+            super().sync(upto)
+        self._verify()
+
+    def read(self, table: str, after: int, upto: int) -> Events:
+        with self._as_owner():
+            return super().read(table, after, upto)
+
+    def trim(self, upto: int) -> None:
+        with self._as_owner():
+            super().trim(upto)
 
     def close(self) -> None:
         """Closes the files; a former owner may close as well."""
         self._verify = unverified
         super().close()
+
+    def _append(self, transaction: TransactionWriter) -> Committed:
+        with self._as_owner():
+            return super()._append(transaction)
+
+    @contextmanager
+    def _as_owner(self) -> Iterator[None]:
+        """A former owner's folder is gone: what then fails is that, not the disk."""
+        try:
+            yield
+        except OSError:
+            self._verify()
+            raise
 
 
 def open_stream(streams: Path, source: str, epoch: int, limits: Limits, verify: Verify) -> OwnedLog:

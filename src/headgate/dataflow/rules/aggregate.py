@@ -64,7 +64,7 @@ def _state_delta(node: Aggregate, form: Running, run: Run) -> Relation | None:
     changed = " OR ".join(f"g.{step[name]} <> 0" for name in names)
     window = f"OVER (PARTITION BY {column_list(keys, 'g')} ORDER BY g.{JOB})"
     if state is None:
-        before, joined = {name: "0" for name in names}, ""
+        before, joined = dict.fromkeys(names, "0"), ""
     else:
         before = {name: f"COALESCE(s.{quoted(name)}, 0)" for name in names}
         same = " AND ".join(f"g.{quoted(key)} <=> s.{quoted(key)}" for key in keys)

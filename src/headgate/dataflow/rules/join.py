@@ -205,10 +205,9 @@ def join_rows(node: Join, run: Run, keys: Keys | None) -> Relation | None:
 def _join_rows_from_right(node: Join, run: Run, right_keys: Keys) -> Relation | None:
     right = run.rows(node.right, right_keys)
     shared: Keys | None = None
-    if node.keys and not run.is_cheap(node.left):
-        if right is not None:
-            columns, names = tuple(pair[1] for pair in node.keys), tuple(pair[0] for pair in node.keys)
-            right, shared = run.row_keys(node.right, right, columns, names)
+    if right is not None and node.keys and not run.is_cheap(node.left):
+        columns, names = tuple(pair[1] for pair in node.keys), tuple(pair[0] for pair in node.keys)
+        right, shared = run.row_keys(node.right, right, columns, names)
     if right is None:
         return None
     left = run.rows(node.left, shared)

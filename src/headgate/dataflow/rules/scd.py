@@ -63,9 +63,7 @@ def _in_sequence(keys: tuple[str, ...], sequence: str, links: str) -> str:
         f"(SELECT *, COUNT(IF(__image IS NULL, 1, NULL)) OVER (PARTITION BY {names} ORDER BY {POSITION}) AS __segment"
         f" FROM {links})"
     )
-    newest = (
-        f"(SELECT *, MAX({value}) OVER (PARTITION BY {names}, __segment ORDER BY {POSITION}) AS __newest FROM {segments})"
-    )
+    newest = f"(SELECT *, MAX({value}) OVER (PARTITION BY {names}, __segment ORDER BY {POSITION}) AS __newest FROM {segments})"
     return f"(SELECT * FROM {newest} WHERE __image IS NULL OR COALESCE({value} >= __newest, __newest IS NULL))"
 
 

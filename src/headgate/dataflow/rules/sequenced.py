@@ -53,7 +53,9 @@ def logged_events(
 
 def initial_events(columns: tuple[str, ...], sequence: str, rows: str) -> str:
     """The log of a table that is built from current rows."""
-    return f"SELECT {column_list(columns)}, 0L AS {POSITION}, {quoted(sequence)} AS {VALUE}, false AS {GONE} FROM {rows}"
+    return (
+        f"SELECT {column_list(columns)}, 0L AS {POSITION}, {quoted(sequence)} AS {VALUE}, false AS {GONE} FROM {rows}"
+    )
 
 
 def history_changes(
@@ -97,7 +99,9 @@ def versions(
     window = f"OVER (PARTITION BY {group} ORDER BY {VALUE}, {POSITION})"
     content = f"struct({column_list(tracked)})"
     same = f"{content} <=> LAG({content}) {window}" if tracked else "true"
-    begun = f"(SELECT *, NOT {GONE} AND (COALESCE(LAG({GONE}) {window}, true) OR NOT ({same})) AS __begins FROM {timeline})"
+    begun = (
+        f"(SELECT *, NOT {GONE} AND (COALESCE(LAG({GONE}) {window}, true) OR NOT ({same})) AS __begins FROM {timeline})"
+    )
     chained = (
         f"(SELECT *, LAST_VALUE(IF(__begins, struct({VALUE} AS value), NULL), true) {window}.value AS {START_AT},"
         f" LEAD({VALUE}) {window} AS {END_AT}, LEAD(__begins OR {GONE}) {window} AS __closes FROM {begun})"
