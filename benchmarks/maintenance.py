@@ -146,7 +146,9 @@ def stream_figures(loaded: Loaded, jobs: int, rounds: int) -> dict[str, float]:
 def check(loaded: Loaded) -> None:
     """The maintained table equals the flow run from scratch."""
     session, text = loaded.warehouse.from_scratch("store_sales")
-    sums = "COUNT(*) AS n, SUM(qty) AS qty, SUM(revenue) AS revenue, SUM(lines) AS lines, SUM(item_sk % 1000003) AS item"
+    sums = (
+        "COUNT(*) AS n, SUM(qty) AS qty, SUM(revenue) AS revenue, SUM(lines) AS lines, SUM(item_sk % 1000003) AS item"
+    )
     expected = session.sql(f"SELECT {sums} FROM ({text})").collect()
     found = loaded.warehouse.sql(f"SELECT {sums} FROM store_sales").collect()
     if expected != found:

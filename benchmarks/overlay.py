@@ -19,7 +19,12 @@ from headgate.warehouse.versioned import Limits, VersionedTable
 
 SPEC = TableSpec(
     "lines",
-    StructType().add("id", "long").add("item", "long").add("qty", "integer").add("price", "double").add("note", "string"),
+    StructType()
+    .add("id", "long")
+    .add("item", "long")
+    .add("qty", "integer")
+    .add("price", "double")
+    .add("note", "string"),
     ("id",),
 )
 QUERY = "SELECT COUNT(*) AS n, SUM(qty) AS qty, SUM(price) AS price, COUNT(DISTINCT item % 100) AS items FROM {view}"
@@ -35,7 +40,10 @@ def overlay_figures(folder: Path, rows: int, rounds: int) -> dict[str, object]:
     changed = old.set_column(2, "qty", pa.array((old.column("qty").to_numpy() + 1).astype(np.int32)))
     results: dict[str, object] = {}
     reads: dict[str, float] = {}
-    for name, changes in {"inserts": _weighted(new, 1), "updates": pa.concat_tables([_weighted(old, -1), _weighted(changed, 1)])}.items():
+    for name, changes in {
+        "inserts": _weighted(new, 1),
+        "updates": pa.concat_tables([_weighted(old, -1), _weighted(changed, 1)]),
+    }.items():
         overlaid, folded = _table(folder / f"{name}-overlaid", base), _table(folder / f"{name}-folded", base)
         overlaid.apply(_changes(changes), JobId(2))
         folded.apply(_changes(changes), JobId(2))

@@ -64,7 +64,9 @@ def run() -> None:
         sell(warehouse, 4, "north", [(1, 4, "3.75")])
         refresh(warehouse)
         show(warehouse)
-        say("    Purchase 3 counts as tea, purchase 4 as green tea: each line sees the name that was valid at its own commit.")
+        say(
+            "    Purchase 3 counts as tea, purchase 4 as green tea: each line sees the name that was valid at its own commit."
+        )
 
         say("\n3. Purchase 2 is cancelled and purchase 1 corrected, in one transaction.")
         with shop.transaction() as transaction:

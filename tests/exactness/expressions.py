@@ -21,7 +21,12 @@ _UNARY: dict[str, tuple[tuple[str, str], ...]] = {
     "int": (("{} + 1", "int"), ("coalesce({}, 0)", "int"), ("{} % 2", "int"), ("CAST({} AS BIGINT)", "bigint")),
     "bigint": (("{} - 1", "bigint"), ("coalesce({}, 7)", "bigint"), ("CAST({} AS STRING)", "string")),
     "decimal": (("{} * 2", "decimal"), ("abs({})", "decimal"), ("CAST({} AS DOUBLE)", "double")),
-    "string": (("upper({})", "string"), ("concat({}, 'z')", "string"), ("length({})", "int"), ("{} IS NULL", "boolean")),
+    "string": (
+        ("upper({})", "string"),
+        ("concat({}, 'z')", "string"),
+        ("length({})", "int"),
+        ("{} IS NULL", "boolean"),
+    ),
     "date": (("date_add({}, 1)", "date"), ("year({})", "int")),
     "timestamp": (("date_trunc('HOUR', {})", "timestamp"), ("CAST({} AS DATE)", "date")),
     "double": (("{} * 2", "double"), ("coalesce({}, 0.5D)", "double"), ("isnan({})", "boolean")),

@@ -77,9 +77,7 @@ def _scalar(choose: Chooser, match: tuple[Column, Column], inner: Relation) -> C
     value = aggregate(choose, inner.columns_of("q"))
     while " FILTER " in value.sql or "DISTINCT" in value.sql:
         value = Column("count(*)", "bigint")
-    return Column(
-        f"(SELECT {value.sql} FROM {inner.name} q WHERE {match[1].sql} = {match[0].sql})", value.kind
-    )
+    return Column(f"(SELECT {value.sql} FROM {inner.name} q WHERE {match[1].sql} = {match[0].sql})", value.kind)
 
 
 def _grouped(choose: Chooser, relations: Sequence[Relation]) -> Query:
@@ -90,9 +88,7 @@ def _grouped(choose: Chooser, relations: Sequence[Relation]) -> Query:
     text, columns = _named(shown)
     having = f" HAVING {_having(choose, calls)}" if choose.maybe(25) else ""
     by = ", ".join(key.sql for key in keys)
-    return Query(
-        f"SELECT {text} FROM {source.sql}{_where(choose, source, relations)} GROUP BY {by}{having}", columns
-    )
+    return Query(f"SELECT {text} FROM {source.sql}{_where(choose, source, relations)} GROUP BY {by}{having}", columns)
 
 
 def _having(choose: Chooser, calls: Sequence[Column]) -> str:
@@ -116,7 +112,7 @@ def _window(choose: Chooser, relations: Sequence[Relation]) -> Query:
     first = choose.pick(source.columns)
     order = f"{first.sql}{choose.pick(('', ' DESC', ' NULLS LAST'))}"
     total = f"{order}, {_total_order(source.columns)}"
-    call = aggregate(choose, [column for column in source.columns])
+    call = aggregate(choose, list(source.columns))
     summed = call.sql if "DISTINCT" not in call.sql else "count(*)"
     functions = (
         Column(f"row_number() OVER (PARTITION BY {partition} ORDER BY {total})", "int"),
@@ -174,7 +170,8 @@ def _limited(choose: Chooser, relations: Sequence[Relation]) -> Query:
         return Query(f"SELECT {text} FROM {relation.name} a ORDER BY {order} LIMIT {choose.number(1, 3)}", columns)
     order = _total_order(relation.columns_of("a"))
     return Query(
-        f"SELECT {text}, row_number() OVER (ORDER BY {order}) AS n FROM {relation.name} a", (*columns, Column("n", "int"))
+        f"SELECT {text}, row_number() OVER (ORDER BY {order}) AS n FROM {relation.name} a",
+        (*columns, Column("n", "int")),
     )
 
 

@@ -144,11 +144,7 @@ class Dimension:
             before, after = states[count], states[count + 1]
             for key in before.keys() | after.keys():
                 self._step(versions.setdefault(key, []), before.get(key), after.get(key), transaction.stamp)
-        return [
-            {**version, "__version": number}
-            for found in versions.values()
-            for number, version in enumerate(found)
-        ]
+        return [{**version, "__version": number} for found in versions.values() for number, version in enumerate(found)]
 
     def _step(self, versions: list[Row], before: Row | None, after: Row | None, moment: datetime) -> None:
         if after is None:

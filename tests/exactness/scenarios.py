@@ -187,7 +187,9 @@ def _change(choose: Chooser, kinds: Mapping[str, Mapping[str, str]]) -> Change:
         given = choose.some(others, len(others) - 1, len(others))
         return Insert(table, {**key, **{name: values.value(choose, columns[name]) for name in given}})
     if what < 70:
-        return Update(table, {**key, **{name: values.value(choose, columns[name]) for name in choose.some(others, 1, 2)}})
+        return Update(
+            table, {**key, **{name: values.value(choose, columns[name]) for name in choose.some(others, 1, 2)}}
+        )
     if what < 80:
         moved: Row = {name: values.key_value(choose, columns[name]) for name in key}
         return Update(table, {**moved, **{name: values.value(choose, columns[name]) for name in others}}, key)

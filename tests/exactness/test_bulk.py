@@ -16,9 +16,7 @@ def test_joins_from_files_are_exact_after_every_job(world: MakeWorld, kind: str)
     test_joins.exercise(world(test_joins.TABLES, views=test_joins.views_of(kind), limits=LIMITS))
 
 
-@pytest.mark.parametrize(
-    "views", [test_aggregates.RUNNING, test_aggregates.RECOMPUTED], ids=["running", "recomputed"]
-)
+@pytest.mark.parametrize("views", [test_aggregates.RUNNING, test_aggregates.RECOMPUTED], ids=["running", "recomputed"])
 def test_aggregates_from_files_are_exact_after_every_job(world: MakeWorld, views: list[View]) -> None:
     test_aggregates.exercise(world(test_aggregates.TABLES, views=views, limits=LIMITS))
 

@@ -54,7 +54,13 @@ def exercise(world: World) -> None:
     world.reopen()
     world.check_all()
     world.step(Truncate("d"), Update("f", {"id": 1, "qty": 9}))
-    world.step(Insert("d", {"k": 1, "name": "late"}, ), Insert("f", {"id": 9, "k": 1, "qty": 2}))
+    world.step(
+        Insert(
+            "d",
+            {"k": 1, "name": "late"},
+        ),
+        Insert("f", {"id": 9, "k": 1, "qty": 2}),
+    )
 
 
 def test_lookups_are_exact_after_every_job(world: MakeWorld) -> None:

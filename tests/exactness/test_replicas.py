@@ -25,7 +25,9 @@ def test_a_row_that_comes_and_goes_in_two_transactions_of_one_job_was_never_ther
 def test_many_changes_of_a_row_in_a_transaction_and_in_a_job_are_exact(world: MakeWorld) -> None:
     found = world(TABLES, views=VIEWS, limits={"small_table_rows": 1, "rows_per_file": 1})
     row = {"a": 1, "b": "𝄞"}
-    found.step(Insert("t", {**row, "n": 1}), Update("t", {**row, "n": 2}), Delete("t", row), Insert("t", {**row, "n": 3}))
+    found.step(
+        Insert("t", {**row, "n": 1}), Update("t", {**row, "n": 2}), Delete("t", row), Insert("t", {**row, "n": 3})
+    )
     found.commit(Insert("o", {"a": 1, "n": 1}), Delete("o", {"a": 1}))
     found.commit(Update("o", {"a": 1, "n": 7}), Update("t", row))
     found.commit(Update("t", {**row, "n": None}), Delete("t", {"a": 9, "b": ""}))

@@ -23,7 +23,9 @@ OPERATIONS = {
 
 def test_set_operations_are_exact_after_every_job(world: MakeWorld) -> None:
     views = [View(name, f"SELECT a, c FROM s.t {word} SELECT a, c FROM s.u") for name, word in OPERATIONS.items()]
-    views.append(View("nested", "(SELECT a FROM s.t UNION ALL SELECT a FROM s.u) EXCEPT SELECT a FROM s.u WHERE c = 'x'"))
+    views.append(
+        View("nested", "(SELECT a FROM s.t UNION ALL SELECT a FROM s.u) EXCEPT SELECT a FROM s.u WHERE c = 'x'")
+    )
     found = world(TABLES, views=views, limits={"small_table_rows": 1, "rows_per_file": 4})
     found.step(*(Insert("t", {"id": number, "a": number % 2, "c": "x"}) for number in range(5)))
     found.step(Insert("u", {"id": 1, "a": 1, "c": "x"}), Insert("u", {"id": 2, "a": 1, "c": "x"}))

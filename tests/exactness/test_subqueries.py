@@ -14,7 +14,9 @@ TABLES = {
 
 def exercise(world: World) -> None:
     world.step(
-        Insert("t", {"id": 1, "a": 1, "b": 1}), Insert("t", {"id": 2, "a": None, "b": 2}), Insert("t", {"id": 3, "a": 3})
+        Insert("t", {"id": 1, "a": 1, "b": 1}),
+        Insert("t", {"id": 2, "a": None, "b": 2}),
+        Insert("t", {"id": 3, "a": 3}),
     )
     world.step(Insert("u", {"id": 1, "a": 1, "e": 1}))
     world.step(Insert("u", {"id": 2, "a": None, "e": 3}), Insert("u", {"id": 3, "a": 3, "e": None}))

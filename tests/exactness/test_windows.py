@@ -21,13 +21,19 @@ VIEWS = [
         "SELECT id, rank() OVER (PARTITION BY g ORDER BY n) AS r, dense_rank() OVER (PARTITION BY g ORDER BY n) AS d"
         " FROM s.t",
     ),
-    View("neighbours", "SELECT id, lag(n) OVER w AS a, lead(n, 1, -1) OVER w AS b FROM s.t WINDOW w AS (PARTITION BY g ORDER BY id)"),
+    View(
+        "neighbours",
+        "SELECT id, lag(n) OVER w AS a, lead(n, 1, -1) OVER w AS b FROM s.t WINDOW w AS (PARTITION BY g ORDER BY id)",
+    ),
     View("shares", "SELECT g, n, sum(n) OVER (PARTITION BY g) AS s, avg(x) OVER (PARTITION BY g) AS m FROM s.t"),
     View(
         "sliding",
         "SELECT id, sum(n) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM s.t",
     ),
-    View("of_groups", "SELECT g, count(*) AS c, rank() OVER (PARTITION BY length(g) ORDER BY count(*)) AS r FROM s.t GROUP BY g"),
+    View(
+        "of_groups",
+        "SELECT g, count(*) AS c, rank() OVER (PARTITION BY length(g) ORDER BY count(*)) AS r FROM s.t GROUP BY g",
+    ),
 ]
 
 

@@ -32,6 +32,7 @@ After an initial load, jobs insert and delete orders with their line items and u
 job each flow equals the query that Spark runs from scratch on the same rows. {fully} of the 22 are fully incremental.
 
 An operator that is recomputed is incremental too: it reads and recomputes the groups that a job touched, and only these.
+An aggregate over all rows has one group, so every job that changes its input reads that input whole (q15: one row per supplier).
 
 The specification's row limits ("first 100 rows" of q02 and q21, 20 of q10, 10 of q03, 100 of q18) are not part of its SQL
 text, so the flows keep all rows and a reader adds `LIMIT`. An `ORDER BY` says nothing about a table's rows; it is the

@@ -89,6 +89,9 @@ class _Recording:
     def running(self, node: Aggregate) -> Running | None:
         return self._graph.forms.get(node)
 
+    def sensitive(self, node: Node) -> frozenset[str]:
+        return self._graph.sensitive.get(node, frozenset())
+
     def is_read(self, node: Node, column: str) -> bool:
         return is_read_above(self._graph.root, node, column)
 

@@ -7,11 +7,11 @@ is one common table expression.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from headgate.dataflow.graph import (
     Aggregate,
-    AggregateCall,
     AsOfJoin,
     Filter,
     Generate,
@@ -22,23 +22,29 @@ from headgate.dataflow.graph import (
     Scan,
     UnionAll,
     Window,
-    WindowCall,
     walk,
 )
+from headgate.dataflow.ordered import call_text, ordered_rows, window_call_text
 from headgate.dataflow.relation import column_list, quoted
 from headgate.delta.changes import UNKNOWN_MEMBER
 
 _JOINS = {"inner": "JOIN", "left": "LEFT JOIN", "semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}
 
 
-def plain_sql(node: Node, tables: Callable[[str], str]) -> str:
-    """The query; `tables` gives the SQL relation to read for each scanned table."""
-    return _Writer(tables, node).query()
+def plain_sql(
+    node: Node, tables: Callable[[str], str], sensitive: Mapping[Node, frozenset[str]] = MappingProxyType({})
+) -> str:
+    """The query; `tables` gives the SQL relation to read for each scanned table.
+
+    `sensitive` names the calls whose values are to be the same in whatever order rows come.
+    """
+    return _Writer(tables, node, sensitive).query()
 
 
 class _Writer:
-    def __init__(self, tables: Callable[[str], str], root: Node) -> None:
+    def __init__(self, tables: Callable[[str], str], root: Node, sensitive: Mapping[Node, frozenset[str]]) -> None:
         self._tables = tables
+        self._sensitive = sensitive
         self._root = root
         uses = Counter(child for node in walk(root) for child in node.inputs)
         self._shared = {
@@ -85,7 +91,8 @@ class _Writer:
             case Aggregate():
                 return self._aggregate(node)
             case Window():
-                calls = ", ".join(_window_call(node, call) for call in node.calls)
+                sensitive = self._sensitive.get(node, frozenset())
+                calls = ", ".join(window_call_text(node, call, sensitive) for call in node.calls)
                 return f"SELECT *, {calls} FROM {self._from(node.input)}"
             case _:
                 raise TypeError(f"unknown operator {type(node).__name__}")
@@ -116,25 +123,8 @@ class _Writer:
         return text
 
     def _aggregate(self, node: Aggregate) -> str:
-        outputs = [quoted(key) for key in node.keys] + [_call(call) for call in node.calls]
-        text = f"SELECT {', '.join(outputs)} FROM {self._from(node.input)}"
+        sensitive = self._sensitive.get(node, frozenset())
+        outputs = [quoted(key) for key in node.keys]
+        outputs += [f"{call_text(call, sensitive)} AS {quoted(call.name)}" for call in node.calls]
+        text = f"SELECT {', '.join(outputs)} FROM {ordered_rows(node, self._from(node.input), sensitive)}"
         return f"{text} GROUP BY {column_list(node.keys)}" if node.keys else text
-
-
-def _call(call: AggregateCall) -> str:
-    arguments = ", ".join(call.arguments) or "*"
-    distinct = "DISTINCT " if call.distinct else ""
-    condition = f" FILTER (WHERE {call.where})" if call.where is not None else ""
-    return f"{call.function}({distinct}{arguments}){condition} AS {quoted(call.name)}"
-
-
-def _window_call(node: Window, call: WindowCall) -> str:
-    order = [call.order_by] if call.order_by else []
-    if call.tie_break:
-        order += [quoted(column) for column in node.input.columns]
-    parts = [f"PARTITION BY {column_list(node.partition)}"]
-    if order:
-        parts.append(f"ORDER BY {', '.join(order)}")
-    if call.frame:
-        parts.append(call.frame)
-    return f"{call.function} OVER ({' '.join(parts)}) AS {quoted(call.name)}"

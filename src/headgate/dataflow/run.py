@@ -61,6 +61,9 @@ class Run(Protocol):
     def running(self, node: Aggregate) -> Running | None:
         """The node as running sums, or None when its groups are recomputed."""
 
+    def sensitive(self, node: Node) -> frozenset[str]:
+        """The node's calls whose floating point value depends on the order of rows."""
+
     def is_read(self, node: Node, column: str) -> bool:
         """Whether anything above the node reads this column of it."""
 

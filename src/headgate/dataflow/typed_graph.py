@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headgate.dataflow.accumulators import Running, running, why_not_running
 from headgate.dataflow.graph import Aggregate, Node
 from headgate.dataflow.lineage import all_nodes
+from headgate.dataflow.ordered import order_sensitive
 from headgate.dataflow.reference import plain_sql
 
 ColumnTypes = Mapping[str, str]
@@ -25,6 +26,8 @@ class TypedGraph:
     """The aggregates that are kept as running sums."""
     recomputed: Mapping[Aggregate, str]
     """The others, and the call because of which."""
+    sensitive: Mapping[Node, frozenset[str]]
+    """The calls whose floating point value depends on the order of rows, where there are some."""
 
     @property
     def states(self) -> tuple[Aggregate, ...]:
@@ -55,4 +58,5 @@ def typed(root: Node, tables: Callable[[str], str], analyse: Analyse) -> TypedGr
             forms[node] = form
         else:
             recomputed[node] = why_not_running(node, argument_types, result_types) or ""
-    return TypedGraph(root, types, forms, recomputed)
+    found_sensitive = {node: order_sensitive(node, types[node]) for node in types if node not in forms}
+    return TypedGraph(root, types, forms, recomputed, {node: names for node, names in found_sensitive.items() if names})

@@ -41,6 +41,7 @@ def materialize(
 
     When it fails, tables that were committed stay so; the files of the others go.
     """
+    verify()
     waiting: list[tuple[VersionedTable, Prepared]] = []
     try:
         for table, job in tables:

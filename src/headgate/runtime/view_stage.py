@@ -142,15 +142,16 @@ class ViewStage:
     def from_scratch(self, views: BatchViews) -> str:
         """The query over the inputs' newest rows."""
         names = {table: views.whole(self._tables[table], self.target.through) for table in self.inputs}
-        return plain_sql(self.graph.root, names.__getitem__)
+        return plain_sql(self.graph.root, names.__getitem__, self.graph.sensitive)
 
     def _texts(self, job: JobId, views: BatchViews) -> dict[str, str]:
         """The query from scratch of the target and of each state, over the inputs at the job."""
         names = {table: views.whole(self._tables[table], job) for table in self.inputs}
         texts = {}
         for node, table in self.states.items():
-            texts[table.name] = state_text(node, self.graph.forms[node], plain_sql(node.input, names.__getitem__))
-        text = plain_sql(self.graph.root, names.__getitem__)
+            below = plain_sql(node.input, names.__getitem__, self.graph.sensitive)
+            texts[table.name] = state_text(node, self.graph.forms[node], below)
+        text = plain_sql(self.graph.root, names.__getitem__, self.graph.sensitive)
         if self._is_bag:
             text = bag_text(self.target.spec, text)
         texts[self.target.name] = text

@@ -80,10 +80,8 @@ class FragmentBuilder:
                 continue
             self._reasons[failure.reason] = None
             names = [item.name for item in table.args["alias"].args.get("columns") or ()]
-            if clause.args.get("recursive"):
-                inner = self._as_written(table.this, known)
-            else:
-                inner = self._text(table.this, known)
+            as_text = self._as_written if clause.args.get("recursive") else self._text
+            inner = as_text(table.this, known)
             columns = tuple(names) or inner.names
             definitions.append(
                 f"{quoted(table.alias)} ({', '.join(quoted(name) for name in columns)}) AS ({inner.sql})"

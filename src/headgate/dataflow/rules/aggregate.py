@@ -11,28 +11,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.dataflow.accumulators import GROUP, ROWS, Running
-from headgate.dataflow.graph import Aggregate, AggregateCall, Filter, Node, Project
+from headgate.dataflow.graph import Aggregate, Filter, Node, Project
+from headgate.dataflow.ordered import call_text, ordered_rows
 from headgate.dataflow.relation import Keys, Relation, column_list, quoted, select
 from headgate.dataflow.rules.touched import AT, NEXT, recomputed
 from headgate.dataflow.run import Run
 from headgate.delta.changes import JOB, WEIGHT
 
 
-def call_text(call: AggregateCall) -> str:
-    arguments = ", ".join(call.arguments) or ("*" if call.function.lower() == "count" else "")
-    distinct = "DISTINCT " if call.distinct else ""
-    where = f" FILTER (WHERE {call.where})" if call.where is not None else ""
-    return f"{call.function}({distinct}{arguments}){where}"
-
-
-def _call_outputs(node: Aggregate) -> list[str]:
-    return [f"{call_text(call)} AS {quoted(call.name)}" for call in node.calls]
+def _call_outputs(node: Aggregate, sensitive: frozenset[str]) -> list[str]:
+    return [f"{call_text(call, sensitive)} AS {quoted(call.name)}" for call in node.calls]
 
 
 def aggregate_delta(node: Aggregate, run: Run) -> Relation | None:
     form = run.running(node)
     if form is None:
-        return recomputed(run, node.input, node.keys, node.columns, lambda rows, moments: _groups(node, rows, moments))
+        sensitive = run.sensitive(node)
+        return recomputed(
+            run, node.input, node.keys, node.columns, lambda rows, moments: _groups(node, sensitive, rows, moments)
+        )
     changes = run.settle(_state_delta(node, form, run))
     if changes is None:
         return None
@@ -130,14 +127,16 @@ def fuse(root: Node, run: Run) -> Fused | None:
     return Fused(node, select(text, root.columns), columns, tuple(flags))
 
 
-def _groups(node: Aggregate, rows: str, moments: str) -> str:
+def _groups(node: Aggregate, sensitive: frozenset[str], rows: str, moments: str) -> str:
     """The aggregate as written, within each moment; without keys also for the moments that hold no row."""
-    outputs = ", ".join([*(quoted(key) for key in node.keys), *_call_outputs(node), AT, NEXT])
+    rows = ordered_rows(node, rows, sensitive, (AT,))
+    calls = _call_outputs(node, sensitive)
+    outputs = ", ".join([*(quoted(key) for key in node.keys), *calls, AT, NEXT])
     by = ", ".join([*(quoted(key) for key in node.keys), AT, NEXT])
     text = f"SELECT {outputs} FROM {rows} GROUP BY {by}"
     if node.keys:
         return text
-    nothing = f"(SELECT {', '.join(_call_outputs(node))} FROM {rows} WHERE false)"
+    nothing = f"(SELECT {', '.join(calls)} FROM {rows} WHERE false)"
     names = column_list(node.columns)
     return (
         f"{text} UNION ALL SELECT {names}, m.{AT}, m.{NEXT} FROM {moments} m"
@@ -154,11 +153,12 @@ def aggregate_rows(node: Aggregate, run: Run, keys: Keys | None) -> Relation | N
     below = run.rows(node.input, wanted)
     if below is None and node.keys:
         return None
-    outputs = ", ".join([*(quoted(key) for key in node.keys), *_call_outputs(node)])
+    sensitive = run.sensitive(node) if below is not None else frozenset()
+    outputs = ", ".join([*(quoted(key) for key in node.keys), *_call_outputs(node, sensitive)])
     if below is None:
         empty = ", ".join(
             f"CAST(NULL AS {run.type_of(node.input, name)}) AS {quoted(name)}" for name in node.input.columns
         )
         return select(f"SELECT {outputs} FROM (SELECT {empty or '1'}) WHERE false", node.columns)
     by = f" GROUP BY {column_list(node.keys)}" if node.keys else ""
-    return select(f"SELECT {outputs} FROM {below.source}{by}", node.columns)
+    return select(f"SELECT {outputs} FROM {ordered_rows(node, below.source, sensitive)}{by}", node.columns)
