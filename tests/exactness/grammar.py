@@ -183,6 +183,11 @@ def _from(choose: Chooser, relations: Sequence[Relation]) -> Input:
         columns = tuple(Column(f"d{index}", column.kind) for index, column in enumerate(first.columns))
         names = ", ".join(f"{old.sql} AS {new.sql}" for old, new in zip(first.columns, columns, strict=True))
         source = Input(f"(SELECT {names} FROM {first.name}) a", Relation("", columns).columns_of("a"))
+    arrays = [column for column in source.columns if column.kind == "array"]
+    if arrays and choose.maybe(15):
+        word = choose.pick(("LATERAL VIEW", "LATERAL VIEW OUTER"))
+        text = f"{source.sql} {word} explode({choose.pick(arrays).sql}) x AS item"
+        return Input(text, [*source.columns, Column("x.item", "int")])
     for alias in "bc"[: choose.pick((0, 1, 1, 2))]:
         source = _joined(choose, source, choose.pick(relations), alias)
     return source
@@ -213,7 +218,7 @@ def _where(choose: Chooser, source: Input, relations: Sequence[Relation]) -> str
     conditions = []
     if choose.maybe(35):
         conditions.append(predicate(choose, source.columns))
-    if choose.maybe(20):
+    if choose.maybe(25):
         found = _subquery(choose, source, choose.pick(relations))
         conditions += [found] if found is not None else []
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -229,6 +234,7 @@ def _subquery(choose: Chooser, source: Input, relation: Relation) -> str | None:
     further = f" AND {predicate(choose, inner)}" if choose.maybe(40) else ""
     forms = [
         f"{outer} IN (SELECT {other} FROM {relation.name} s{limit})",
+        f"{outer} NOT IN (SELECT {other} FROM {relation.name} s)",
         f"{outer} NOT IN (SELECT {other} FROM {relation.name} s{limit})",
         f"EXISTS (SELECT 1 FROM {relation.name} s WHERE {other} = {outer}{further})",
         f"NOT EXISTS (SELECT 1 FROM {relation.name} s WHERE {other} = {outer}{further})",

@@ -162,12 +162,14 @@ def _limits(choose: Chooser) -> dict[str, int]:
 
 
 def _actions(choose: Chooser, kinds: Mapping[str, Mapping[str, str]]) -> tuple[Action, ...]:
-    actions: list[Action] = []
-    for job in range(choose.number(3, 7)):
-        for transaction in range(choose.pick((1, 1, 2, 3))):
-            initial = job == 0 and transaction == 0 and choose.maybe(40)
-            changes = tuple(_change(choose, kinds) for _ in range(choose.number(1, 8 if job == 0 else 5)))
-            actions.append(Commit(changes, initial, choose.maybe(10)))
+    loaded = tuple(
+        _insert(choose, name, columns) for name, columns in kinds.items() for _ in range(choose.number(1, 4))
+    )
+    actions: list[Action] = [Commit(loaded, choose.maybe(40))]
+    for job in range(choose.number(3, 6)):
+        for _ in range(choose.pick((1, 1, 2, 3)) if job else choose.number(0, 2)):
+            changes = tuple(_change(choose, kinds) for _ in range(choose.number(1, 5)))
+            actions.append(Commit(changes, same_time=choose.maybe(10)))
         actions.append(choose.pick((REFRESH, REFRESH, CLOSE)))
         if choose.maybe(15):
             actions.append(MATERIALIZE)
@@ -177,6 +179,13 @@ def _actions(choose: Chooser, kinds: Mapping[str, Mapping[str, str]]) -> tuple[A
     return tuple(actions)
 
 
+def _insert(choose: Chooser, table: str, columns: Mapping[str, str]) -> Insert:
+    key: Row = {name: values.key_value(choose, columns[name]) for name in _key(columns)}
+    others = [name for name in columns if name not in key]
+    given = choose.some(others, len(others) - 1, len(others))
+    return Insert(table, {**key, **{name: values.value(choose, columns[name]) for name in given}})
+
+
 def _change(choose: Chooser, kinds: Mapping[str, Mapping[str, str]]) -> Change:
     table = choose.pick(tuple(kinds))
     columns = kinds[table]
@@ -184,8 +193,7 @@ def _change(choose: Chooser, kinds: Mapping[str, Mapping[str, str]]) -> Change:
     others = [name for name in columns if name not in key]
     what = choose.number(0, 99)
     if what < 50:
-        given = choose.some(others, len(others) - 1, len(others))
-        return Insert(table, {**key, **{name: values.value(choose, columns[name]) for name in given}})
+        return _insert(choose, table, columns)
     if what < 70:
         return Update(
             table, {**key, **{name: values.value(choose, columns[name]) for name in choose.some(others, 1, 2)}}

@@ -106,6 +106,7 @@ class World:
     def reopen(self) -> None:
         """Closes the warehouse and opens it again, with the dimensions and views that the world has now."""
         self.warehouse.close()
+        self._expected.clear()  # a view's text may stay while a view that it reads has changed
         self.open()
         self.oldest = next(job for job in range(self._through + 1) if self._holds(job))
         self._through = len(self.model.jobs)

@@ -17,14 +17,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from headgate.delta.changes import COMMIT_AT, POSITION
-
-OP = "__op"
-UNCHANGED = "__unchanged"
-SEQUENCE = "__sequence"
-
-DELETE = 0
-UPSERT = 1
-TRUNCATE = 2
+from headgate.delta.events import OP, SEQUENCE, UNCHANGED
 
 COMMIT_TIME = pa.timestamp("us", tz="UTC")
 

@@ -15,9 +15,10 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from headgate.capture.events import DELETE, TRUNCATE, UPSERT, Committed
+from headgate.capture.events import Committed
 from headgate.capture.shape import Shape, did_you_mean
 from headgate.capture.spool import Spool
+from headgate.delta.events import DELETE, TRUNCATE, UPSERT
 from headgate.errors import TransactionError
 
 _ROWS_PER_BATCH = 4096

@@ -24,12 +24,12 @@ _PREFIX = "__ordered_"
 
 
 def order_sensitive(node: Node, types: Mapping[str, str]) -> frozenset[str]:
-    """The calls of an aggregate or window whose value depends on the order of equal rows' sums; types by column."""
+    """The calls of an aggregate or window whose value depends on the order of the rows; types by column."""
     if isinstance(node, Aggregate):
         return frozenset(
             call.name for call in node.calls if types[call.name] in _FLOATING and not call.distinct and _adds(call)
         )
-    if isinstance(node, Window):
+    if isinstance(node, Window) and not any("map<" in kind for kind in types.values()):  # maps have no order
         return frozenset(
             call.name
             for call in node.calls

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructType, TimestampType
 
-from headgate.capture.events import OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT, Events
+from headgate.capture.events import Events
 from headgate.capture.source import Source
 from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules import replica
 from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT, JobId
+from headgate.delta.events import OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT
 from headgate.runtime.batch import Batch, TransactionChanges
 from headgate.runtime.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet

@@ -11,13 +11,9 @@ from __future__ import annotations
 
 from headgate.dataflow.relation import column_list, quoted
 from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT
+from headgate.delta.events import DELETE, OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT
 
-OPERATION = "__op"
-UNCHANGED = "__unchanged"
-SEQUENCE = "__sequence"
 TRANSACTION_AT = "__transaction_at"
-
-DELETE, UPSERT, TRUNCATE = 0, 1, 2
 
 _ORDER = f"{POSITION}, {SEQUENCE}"
 
@@ -32,12 +28,12 @@ def transaction_changes(
     images = column_list((*columns, COMMIT_AT))
     keys = column_list(key)
     known = (
-        f"SELECT {images}, {UPSERT} AS {OPERATION}, -1L AS {POSITION}, 0L AS {SEQUENCE},"
+        f"SELECT {images}, {UPSERT} AS {OP}, -1L AS {POSITION}, 0L AS {SEQUENCE},"
         f" CAST(NULL AS TIMESTAMP) AS {TRANSACTION_AT}, 0L AS {JOB}, CAST(array() AS ARRAY<STRING>) AS {UNCHANGED} FROM {old}"
     )
     arrived = (
-        f"SELECT {images}, {OPERATION}, {POSITION}, {SEQUENCE}, {COMMIT_AT} AS {TRANSACTION_AT}, {JOB}, {UNCHANGED}"
-        f" FROM {events} WHERE {OPERATION} <> {TRUNCATE}"
+        f"SELECT {images}, {OP}, {POSITION}, {SEQUENCE}, {COMMIT_AT} AS {TRANSACTION_AT}, {JOB}, {UNCHANGED}"
+        f" FROM {events} WHERE {OP} <> {TRUNCATE}"
     )
     parts = [arrived] if old is None else [known, arrived]
     if truncated:
@@ -48,8 +44,8 @@ def transaction_changes(
     last = f"(SELECT *, ROW_NUMBER() OVER (PARTITION BY {keys}, {POSITION} ORDER BY {SEQUENCE} DESC) AS __last FROM {every})"
     image = f"struct({images})"
     chained = (
-        f"(SELECT {POSITION}, {TRANSACTION_AT}, {JOB}, IF({OPERATION} = {UPSERT}, {image}, NULL) AS __new,"
-        f" LAG(IF({OPERATION} = {UPSERT}, {image}, NULL)) OVER (PARTITION BY {keys} ORDER BY {POSITION}) AS __old"
+        f"(SELECT {POSITION}, {TRANSACTION_AT}, {JOB}, IF({OP} = {UPSERT}, {image}, NULL) AS __new,"
+        f" LAG(IF({OP} = {UPSERT}, {image}, NULL)) OVER (PARTITION BY {keys} ORDER BY {POSITION}) AS __old"
         f" FROM {last} WHERE __last = 1)"
     )
     values = ", ".join(f"__image.{quoted(name)} AS {quoted(name)}" for name in (*columns, COMMIT_AT))
@@ -63,7 +59,7 @@ def transaction_changes(
 
 def _truncations(columns: tuple[str, ...], key: tuple[str, ...], events: str, old: str | None) -> str:
     """A delete of every key that is or may be there when the table is emptied."""
-    present = [f"SELECT {column_list(key)}, {POSITION} AS __since FROM {events} WHERE {OPERATION} = {UPSERT}"]
+    present = [f"SELECT {column_list(key)}, {POSITION} AS __since FROM {events} WHERE {OP} = {UPSERT}"]
     if old is not None:
         present.append(f"SELECT {column_list(key)}, -1L AS __since FROM {old}")
     images = ", ".join(
@@ -71,10 +67,10 @@ def _truncations(columns: tuple[str, ...], key: tuple[str, ...], events: str, ol
         for name in columns
     )
     return (
-        f"SELECT DISTINCT {images}, t.{COMMIT_AT}, {DELETE} AS {OPERATION}, t.{POSITION}, t.{SEQUENCE},"
+        f"SELECT DISTINCT {images}, t.{COMMIT_AT}, {DELETE} AS {OP}, t.{POSITION}, t.{SEQUENCE},"
         f" t.{COMMIT_AT} AS {TRANSACTION_AT}, t.{JOB}, CAST(array() AS ARRAY<STRING>) AS {UNCHANGED}"
         f" FROM {events} t JOIN ({' UNION ALL '.join(present)}) k ON k.__since <= t.{POSITION}"
-        f" WHERE t.{OPERATION} = {TRUNCATE}"
+        f" WHERE t.{OP} = {TRUNCATE}"
     )
 
 
@@ -91,7 +87,7 @@ def _completed(columns: tuple[str, ...], key: tuple[str, ...], events: str) -> s
         text = name.replace("\\", "\\\\").replace("'", "\\'")
         known = f"IF(array_contains({UNCHANGED}, '{text}'), NULL, struct({quoted(name)} AS v))"
         filled.append(f"LAST_VALUE({known}, true) {window}.v AS {quoted(name)}")
-    rest = f"{COMMIT_AT}, {OPERATION}, {POSITION}, {SEQUENCE}, {TRANSACTION_AT}, {JOB}, {UNCHANGED}"
+    rest = f"{COMMIT_AT}, {OP}, {POSITION}, {SEQUENCE}, {TRANSACTION_AT}, {JOB}, {UNCHANGED}"
     return f"(SELECT {', '.join(filled)}, {rest} FROM {events})"
 
 

@@ -1,0 +1,9 @@
+"""The columns that a captured event has besides its table's own, and what happened."""
+
+from __future__ import annotations
+
+OP = "__op"
+UNCHANGED = "__unchanged"
+SEQUENCE = "__sequence"
+
+DELETE, UPSERT, TRUNCATE = 0, 1, 2
