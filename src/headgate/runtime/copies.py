@@ -7,8 +7,31 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from headgate.dataflow.relation import quoted
 from headgate.delta.changes import COPY, JOB, ROW_HASH, WEIGHT
+
+
+def row_hash(schema: StructType) -> str:
+    """The hash of a row with these columns, as Spark SQL.
+
+    Spark's hash passes over NULLs and empty arrays, so that (1, NULL) and (NULL, 1) would be one row: each column also gives
+    whether it is NULL, and nested ones their text.
+    """
+    return (
+        f"xxhash64({', '.join(part for field in schema.fields for part in _parts(quoted(field.name), field.dataType))})"
+    )
+
+
+def _parts(column: str, kind: DataType) -> tuple[str, str]:
+    if not isinstance(kind, ArrayType | MapType | StructType):
+        return column, f"{column} IS NULL"
+    value = f"array_sort(map_entries({column}))" if isinstance(kind, MapType) else column
+    text = f"to_json({value}, map('ignoreNullFields', 'false'))"
+    if any(name in kind.simpleString() for name in ("double", "float")):
+        text = f"regexp_replace({text}, '-0[.]0(?![0-9E])', '0.0')"
+    return text, f"{column} IS NULL"
 
 
 def numbered(changes: pa.Table, present: pa.Table | None) -> pa.Table:

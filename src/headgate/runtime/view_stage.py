@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from headgate.dataflow.accumulators import GROUP, Running
 from headgate.dataflow.graph import Aggregate, scanned_tables
@@ -20,7 +21,7 @@ from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.typed_graph import TypedGraph
 from headgate.delta.changes import COPY, JOB, ROW_HASH, WEIGHT, JobId
 from headgate.runtime.batch import Batch
-from headgate.runtime.copies import numbered
+from headgate.runtime.copies import numbered, row_hash
 from headgate.runtime.evaluation import Evaluation
 from headgate.runtime.stored import BatchViews, StoredTable
 from headgate.warehouse.changes import ChangeSet
@@ -100,9 +101,10 @@ class ViewStage:
         views = batch.views(result.num_rows)
         spec = self.target.spec
         names = [name for name in spec.columns if name not in (ROW_HASH, COPY)]
-        weighted = self.target.schema_of(tuple(names)).add(JOB, "long").add(WEIGHT, "long")
+        plain = self.target.schema_of(tuple(names))
+        weighted = StructType([*plain.fields]).add(JOB, "long").add(WEIGHT, "long")
         view = views.of_rows(result.select([*names, JOB, WEIGHT]), weighted)
-        hashed, _ = views.collect(f"SELECT *, xxhash64({column_list(names)}) AS {ROW_HASH} FROM {view}")
+        hashed, _ = views.collect(f"SELECT *, {row_hash(plain)} AS {ROW_HASH} FROM {view}")
         present: pa.Table | None = None
         if not self.target.is_empty(after):
             hashes = pa.table({ROW_HASH: hashed.column(ROW_HASH).unique()})
@@ -170,8 +172,9 @@ def state_text(node: Aggregate, form: Running, below: str) -> str:
 
 def bag_text(spec: TableSpec, text: str) -> str:
     """The rows with their hash and the number of the copy."""
-    names = column_list(name for name in spec.columns if name not in (ROW_HASH, COPY))
+    plain = StructType([field for field in spec.schema.fields if field.name not in (ROW_HASH, COPY)])
+    names = column_list(plain.names)
     return (
         f"SELECT {names}, {ROW_HASH}, CAST(ROW_NUMBER() OVER (PARTITION BY {ROW_HASH} ORDER BY {ROW_HASH}) AS INT) AS {COPY}"
-        f" FROM (SELECT {names}, xxhash64({names}) AS {ROW_HASH} FROM ({text}))"
+        f" FROM (SELECT {names}, {row_hash(plain)} AS {ROW_HASH} FROM ({text}))"
     )

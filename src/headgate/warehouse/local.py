@@ -11,8 +11,10 @@ def local_frame(session: SparkSession, rows: pa.Table, schema: StructType) -> Da
     """The rows as a local relation; the columns take the schema's types, by position.
 
     Spark 4.3 stops reading an Arrow stream at a batch without rows, so a table with an empty chunk in its middle would lose
-    what follows: the chunks become one first.
+    what follows: the chunks become one first. It also fails on nested columns that have no chunk at all.
     """
+    if not rows.num_rows:
+        return session.createDataFrame([], schema)
     rows = rows.combine_chunks()
     direct = getattr(session, "_create_from_arrow_table", None)
     if direct is None:
