@@ -207,7 +207,16 @@ class QueryText:
                 spans.append(found)
         if not spans:
             return None
-        return min(first for first, _ in spans), max(last for _, last in spans)
+        first, last = min(first for first, _ in spans), max(last for _, last in spans)
+        return (self._select_token(first) if isinstance(node, exp.Select) else first), last
+
+    def _select_token(self, first: int) -> int:
+        """Where a SELECT begins: the parser hands the first one of a set operation on before it has recorded its keyword."""
+        for index in range(first, -1, -1):
+            word = self.tokens[index].text.upper()
+            if word == "SELECT" or (index == first and word in ("WITH", "FROM")):
+                return index
+        return first
 
     def span(self, node: exp.Expr) -> Span:
         found = self.find_span(node)
