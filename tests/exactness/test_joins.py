@@ -24,8 +24,6 @@ def views_of(kind: str) -> list[View]:
         View("residual", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.k = b.k AND a.v < b.w"),
         View("unkeyed", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.v < b.w"),
         View("onto_key", f"SELECT {unique} FROM s.l a {kind} JOIN s.u b ON a.k = b.k"),
-        View("filtered", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.k = b.k AND b.w > 1 AND a.v > 0"),
-        View("bag", f"SELECT a.k FROM s.l a {kind} JOIN s.r b ON a.k = b.k"),
         View("nulls_match", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.k <=> b.k"),
     ]
 

@@ -66,7 +66,7 @@ class World:
     """The oldest job that can be read: after opening, one that was materialized."""
     _through: int = 0
     _checked: int = 0
-    _expected: dict[tuple[str, int], Rows] = field(default_factory=dict)
+    _expected: dict[tuple[View, int], Rows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.model = Model(self.tables)
@@ -168,7 +168,7 @@ class World:
     def check(self, job: int) -> None:
         """Every flow at the job is what Spark makes of the model's rows."""
         failures = []
-        if any((view.text, job) not in self._expected for view in self.views) or self.dimensions:
+        if any((view, job) not in self._expected for view in self.views) or self.dimensions:
             self._register(job)
         for dimension in self.dimensions:
             found = self._check_dimension(dimension, job)
@@ -179,9 +179,9 @@ class World:
         assert not failures, "\n".join(failures)
 
     def _expectation(self, view: View, job: int) -> Rows:
-        found = self._expected.get((view.text, job))
+        found = self._expected.get((view, job))
         if found is None:
-            found = self._expected[view.text, job] = Rows.of(self.spark.table(view.name))
+            found = self._expected[view, job] = Rows.of(self.spark.table(view.name))
         return found
 
     def read(self, name: str, job: int) -> Rows:
