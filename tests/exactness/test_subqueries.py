@@ -52,7 +52,7 @@ def test_scalar_subqueries_are_exact_after_every_job(world: MakeWorld) -> None:
         View("none", "SELECT id FROM s.t WHERE (SELECT count(*) FROM s.u WHERE u.a = t.a) = 0"),
         View("largest", "SELECT id, b FROM s.t WHERE a = (SELECT max(a) FROM s.u)"),
         View("average", "SELECT id FROM s.t WHERE b > (SELECT avg(e) FROM s.u WHERE u.a = t.a)"),
-        View("summed", "SELECT id, (SELECT sum(e + 1) + t.b FROM s.u WHERE u.a = t.a) AS s FROM s.t"),
+        View("summed", "SELECT id, (SELECT sum(e + 1) FROM s.u WHERE u.a = t.a) + t.b AS s FROM s.t"),
         View("ranged", "SELECT id, (SELECT max(e) FROM s.u WHERE u.a < t.a) AS m FROM s.t"),
         View("having", "SELECT a, count(*) AS n FROM s.t GROUP BY a HAVING count(*) > (SELECT count(e) - 1 FROM s.u)"),
     ]

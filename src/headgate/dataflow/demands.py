@@ -95,7 +95,7 @@ class _Recording:
     def is_read(self, node: Node, column: str) -> bool:
         return is_read_above(self._graph.root, node, column)
 
-    def is_before(self, node: AsOfJoin, moved: Relation) -> bool:
+    def only_later(self, node: AsOfJoin, moved: Relation) -> bool:
         stored = table_column(node.left, node.at)
         return stored is not None and stored[1] == COMMIT_AT
 

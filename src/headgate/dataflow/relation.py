@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from headgate.delta.changes import JOB, WEIGHT
 
+SIGNS = "LATERAL VIEW explode(array(1L, -1L)) __signs AS __sign"
+"""Behind FROM: each row twice, with `__sign` 1 and -1. A join with two rows would be an exchange."""
+
 
 def quoted(name: str) -> str:
     """The name as a Spark SQL identifier."""

@@ -67,8 +67,8 @@ class Run(Protocol):
     def is_read(self, node: Node, column: str) -> bool:
         """Whether anything above the node reads this column of it."""
 
-    def is_before(self, node: AsOfJoin, moved: Relation) -> bool:
-        """Whether every left row at job `after` is known to be older than what these changes of the dimension concern."""
+    def only_later(self, node: AsOfJoin, moved: Relation) -> bool:
+        """Whether each of these changes of the dimension is known to concern no left row of an earlier job."""
 
     def lookup_missed(self, node: AsOfJoin, missed: Relation) -> None:
         """Raises the error of a lookup that must not miss; `missed` holds the rows, settled."""

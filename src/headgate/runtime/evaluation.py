@@ -7,9 +7,9 @@ once, kept, and entered again as a local relation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -39,7 +39,6 @@ from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, WEIGHT, JobId
 from headgate.errors import FlowFailed
 from headgate.runtime.stored import BatchViews, StoredTable
 
-_NEVER = datetime.max.replace(tzinfo=UTC)
 _FEW_ROWS = 5_000
 """Up to here the driver looks at rows one by one."""
 
@@ -56,7 +55,7 @@ class Evaluation:
         views: BatchViews,
         after: JobId,
         upto: JobId,
-        newest_commit_at: datetime | None,
+        newest_commit_at: Callable[[JobId], datetime | None],
     ) -> None:
         self._flow = flow
         self._graph = graph
@@ -70,8 +69,11 @@ class Evaluation:
         self._values: dict[str, pa.Table] = {}
         self._parents = _parent_counts(graph.root)
         self._forward: set[AsOfJoin] = set()
-        """Lookups whose dimension moved only forward in time, so that no stored left row was read."""
+        """Lookups whose dimension moved only forward in time, so that only the batch's left rows were looked up."""
         self._looked_up: dict[Scan, pa.Table] = {}
+        """The rows that each scan was last asked for, where they were looked up ..."""
+        self._met: dict[Join, dict[Scan, pa.Table]] = {}
+        """... and as they were when the changes of a join had been told."""
         self.state_changes: dict[Aggregate, pa.Table] = {}
 
     def result(self, *, keyed: bool) -> pa.Table | None:
@@ -101,6 +103,8 @@ class Evaluation:
     def delta(self, node: Node) -> Relation | None:
         if node not in self._deltas:
             delta = RULES[type(node)].delta(node, self)
+            if isinstance(node, Join):
+                self._met[node] = dict(self._looked_up)
             if delta is not None and not delta.settled and self._parents.get(node, 0) > 1:
                 delta = self.settle(delta)
             self._deltas[node] = delta
@@ -194,33 +198,46 @@ class Evaluation:
         if only_left and all(column in node.left.columns for column in left):
             return self._trace(node.left, left)
         right = tuple(to_right.get(column, column) for column in columns)
-        if inner and self.delta(node.left) is None and all(column in node.right.columns for column in right):
-            return self._trace(node.right, right)
+        for side, other, names in ((node.left, node.right, left), (node.right, node.left, right)):
+            if inner and all(column in side.columns for column in names):
+                return self._trace_side(node, side, other, names)
         return None
+
+    def _trace_side(
+        self, node: Join | AsOfJoin, side: Node, other: Node, columns: tuple[str, ...]
+    ) -> list[pa.Table] | None:
+        """Values of one side of an inner join: those of its changes, and of its rows that the other side's changes met."""
+        traced = self._trace(side, columns)
+        if self.delta(other) is None or traced is None or not isinstance(node, Join):
+            return traced
+        met = self._looked_up_values(side, columns, self._met[node])
+        return [*traced, met] if met is not None else None
 
     def row_keys(
         self, node: Node, rows: Relation, columns: tuple[str, ...], names: tuple[str, ...]
     ) -> tuple[Relation | None, Keys | None]:
-        found = self._looked_up_values(node, columns)
+        found = self._looked_up_values(node, columns, self._looked_up)
         if found is not None:
             return rows, _keys([found], names)
         settled = self.settle(rows, weighted=False)
         return settled, self.keys_of(settled, columns, names) if settled is not None else None
 
-    def _looked_up_values(self, node: Node, columns: tuple[str, ...]) -> pa.Table | None:
-        """The columns in the rows that were looked up last for the scan that they come from, if that is one scan."""
+    def _looked_up_values(
+        self, node: Node, columns: tuple[str, ...], looked_up: Mapping[Scan, pa.Table]
+    ) -> pa.Table | None:
+        """The columns in the rows that were looked up for the scan that they come from, if that is one scan."""
         if isinstance(node, Scan):
-            found = self._looked_up.get(node)
+            found = looked_up.get(node)
             return found.select(list(columns)) if found is not None else None
         if isinstance(node, Filter | Repeat):
-            return self._looked_up_values(node.input, columns)
+            return self._looked_up_values(node.input, columns, looked_up)
         if isinstance(node, Project):
             plain = renaming(node)
             if all(column in plain for column in columns):
-                return self._looked_up_values(node.input, tuple(plain[column] for column in columns))
+                return self._looked_up_values(node.input, tuple(plain[column] for column in columns), looked_up)
             return None
         if isinstance(node, Join | AsOfJoin) and all(column in node.left.columns for column in columns):
-            return self._looked_up_values(node.left, columns)
+            return self._looked_up_values(node.left, columns, looked_up)
         return None
 
     def is_cheap(self, node: Node) -> bool:
@@ -238,9 +255,13 @@ class Evaluation:
 
     def scan_rows(self, scan: Scan, keys: Keys | None) -> Relation | None:
         self._looked_up.pop(scan, None)
+        table = self._tables[scan.table]
         names = {output.name: output.sql for output in scan.outputs}
-        relation = self._stored_rows(self._tables[scan.table], names, keys)
-        if relation is not None and relation.settled:
+        relation = self._stored_rows(table, names, keys)
+        if relation is None:
+            kinds = [(name, table.spec.arrow_schema.field(column).type) for name, column in names.items()]
+            self._looked_up[scan] = pa.schema(kinds).empty_table()
+        elif relation.settled:
             self._looked_up[scan] = self._values[relation.source]
         return relation
 
@@ -284,16 +305,17 @@ class Evaluation:
     def is_read(self, node: Node, column: str) -> bool:
         return is_read_above(self._graph.root, node, column)
 
-    def is_before(self, node: AsOfJoin, moved: Relation) -> bool:
+    def only_later(self, node: AsOfJoin, moved: Relation) -> bool:
         stored = table_column(node.left, node.at)
         rows = self._values.get(moved.source)
         if stored is None or stored[1] != COMMIT_AT or rows is None or rows.num_rows > _FEW_ROWS:
             return False
-        before = self._newest_commit_at
-        if before is None or before < _earliest_effect(rows, node, self.is_read(node, node.end)):
-            self._forward.add(node)
-            return True
-        return False
+        for job, effect in _earliest_effects(rows, node, self.is_read(node, node.end)).items():
+            before = self._newest_commit_at(JobId(job - 1))
+            if before is not None and before >= effect:
+                return False
+        self._forward.add(node)
+        return True
 
     def lookup_missed(self, node: AsOfJoin, missed: Relation) -> None:
         row = self._values[missed.source].slice(0, 1).to_pylist()[0]
@@ -311,21 +333,23 @@ def _selected(view: str, names: Mapping[str, str], columns: tuple[str, ...]) -> 
     return Relation(f"(SELECT {outputs} FROM {view})", columns)
 
 
-def _earliest_effect(rows: pa.Table, node: AsOfJoin, end_is_read: bool) -> datetime:
-    """The first moment at which what is valid differs: equal versions that came and went with other ends cancel."""
-    weights: dict[tuple[object, ...], int] = {}
+def _earliest_effects(rows: pa.Table, node: AsOfJoin, end_is_read: bool) -> dict[int, datetime]:
+    """Per job the first moment at which what is valid differs: equal versions that came and went with other ends cancel."""
+    weights: dict[tuple[int, str, object], int] = {}
     names = [name for name in node.right.columns if end_is_read or name not in (node.start, node.end)]
     fixed = zip(*(rows.column(name).to_pylist() for name in names), strict=True) if names else iter(lambda: (), None)
     columns = (rows.column(name).to_pylist() for name in (node.start, node.end, JOB, WEIGHT))
     for rest, (start, end, job, weight) in zip(fixed, zip(*columns, strict=True), strict=False):
-        known = (repr(rest), job)
-        weights[*known, start] = weights.get((*known, start), 0) + weight
-        if end is not None:
-            weights[*known, end] = weights.get((*known, end), 0) - weight
-    moments = [key[2] for key, weight in weights.items() if weight]
-    if not all(isinstance(moment, datetime) for moment in moments):
-        return BEGINNING
-    return min((moment for moment in moments if isinstance(moment, datetime)), default=_NEVER)
+        for moment, sign in ((start, 1), (end, -1)):
+            if moment is not None:
+                place = (job, repr(rest), moment)
+                weights[place] = weights.get(place, 0) + weight * sign
+    effects: dict[int, datetime] = {}
+    for (job, _, moment), weight in weights.items():
+        if weight:
+            effect = moment if isinstance(moment, datetime) else BEGINNING
+            effects[job] = min(effect, effects.get(job, effect))
+    return effects
 
 
 def _parent_counts(root: Node) -> dict[Node, int]:

@@ -77,7 +77,7 @@ class ViewStage:
     def _increment(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:
         views = batch.views(rows)
         evaluation = Evaluation(
-            self.flow, self.graph, self._tables, self.states, views, after, upto, self._newest_commit_at(after)
+            self.flow, self.graph, self._tables, self.states, views, after, upto, self._newest_commit_at
         )
         result = evaluation.result(keyed=not self._is_bag)
         changes = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from headgate.dataflow.accumulators import GROUP, ROWS, Running
 from headgate.dataflow.graph import Aggregate, Filter, Node, Project
 from headgate.dataflow.ordered import call_text, ordered_rows
-from headgate.dataflow.relation import Keys, Relation, column_list, quoted, select
+from headgate.dataflow.relation import SIGNS, Keys, Relation, column_list, quoted, select
 from headgate.dataflow.rules.touched import AT, NEXT, recomputed
 from headgate.dataflow.run import Run
 from headgate.delta.changes import JOB, WEIGHT
@@ -78,10 +78,7 @@ def _state_delta(node: Aggregate, form: Running, run: Run) -> Relation | None:
     }
     outputs = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in value.items())
     kept = f" AND {value[ROWS]} > 0" if node.keys else ""
-    text = (
-        f"SELECT {grouped_keys}, {outputs}, {JOB}, __sign AS {WEIGHT} FROM {moved}"
-        f" CROSS JOIN (SELECT * FROM VALUES (1L), (-1L) AS s(__sign)) WHERE __changed{kept}"
-    )
+    text = f"SELECT {grouped_keys}, {outputs}, {JOB}, __sign AS {WEIGHT} FROM {moved} {SIGNS} WHERE __changed{kept}"
     return select(text, (*keys, *names))
 
 

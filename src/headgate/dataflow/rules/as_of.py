@@ -4,8 +4,9 @@ A version valid in [s, e) is the difference of two rays, so the lookup is biline
 
     [s, e) = [s, ∞) − [e, ∞)        ΔS as rays: +ray(s) −ray(e) for what came, the opposite for what went
 
-Closing a version (-[s, ∞) +[s, e)) nets to −ray(e): it concerns only left rows at or after e. Rows that the state
-holds are older than every new commit, so a dimension that only moves forward in time never makes the state be read.
+Closing a version (-[s, ∞) +[s, e)) nets to −ray(e): it concerns only left rows at or after e. Left rows of earlier jobs
+are older than every new commit, so a dimension that only moves forward in time concerns none of them: then the batch's left
+rows are looked up in the versions after the batch.
 
     L ⟕ S = L ⋈ S  +  (L − π(L ⋈ S)) extended        at most one version is valid at a time
 """
@@ -13,7 +14,7 @@ holds are older than every new commit, so a dimension that only moves forward in
 from __future__ import annotations
 
 from headgate.dataflow.graph import AsOfJoin
-from headgate.dataflow.relation import Keys, Relation, column_list, netted, quoted, select, union_all
+from headgate.dataflow.relation import SIGNS, Keys, Relation, column_list, netted, quoted, select, union_all
 from headgate.dataflow.run import Run
 from headgate.delta.changes import JOB, UNKNOWN_MEMBER, WEIGHT
 
@@ -23,15 +24,12 @@ _TO = "__to"
 
 def as_of_delta(node: AsOfJoin, run: Run) -> Relation | None:
     left, moved = run.delta(node.left), run.delta(node.right)
-    if moved is None and node.miss != "fail":
-        return left and _as_written(node, run, left)
-    rays = moved and _rays(node, run, moved)
-    reads_state = moved is not None and not run.is_before(node, moved)
-    if reads_state:
-        rays = run.settle(rays)
+    if node.miss != "fail" and (moved is None or run.only_later(node, moved)):
+        return left and _as_written(node, run, left, moved)
+    rays = run.settle(moved and _rays(node, run, moved))
     if left is not None and node.miss != "drop":
         left = run.settled_delta(node.left)
-    inner = _inner_delta(node, run, rays, reads_state)
+    inner = _inner_delta(node, run, rays)
     if node.miss == "drop":
         return inner
     if node.miss == "fail":
@@ -63,23 +61,33 @@ def _replacing(node: AsOfJoin, run: Run, inner: Relation) -> Relation:
     ]
     return select(
         f"SELECT {', '.join([column_list(node.left.columns), *values])}, {JOB}, {WEIGHT} * __sign AS {WEIGHT}"
-        f" FROM {inner.source} CROSS JOIN (SELECT * FROM VALUES (1L), (-1L) AS s(__sign))",
+        f" FROM {inner.source} {SIGNS}",
         node.columns,
     )
 
 
-def _as_written(node: AsOfJoin, run: Run, left: Relation) -> Relation | None:
-    """Only the left side changed: the lookup as written, of its changes."""
-    state = _versions(node, run)
+def _as_written(node: AsOfJoin, run: Run, left: Relation, moved: Relation | None) -> Relation | None:
+    """Only left rows of the batch can meet what changed: the lookup as written, in the versions after the batch."""
+    versions = _after_batch(node, _versions(node, run), moved)
     left = run.delta(node.left) or left
-    if state is None:
+    if versions is None:
         return None if node.miss == "drop" else _extended(node, run, left, [JOB, WEIGHT])
     kind = "JOIN" if node.miss == "drop" else "LEFT JOIN"
     return select(
-        f"SELECT {_found(node, run)}, l.{JOB}, l.{WEIGHT} FROM {left.source} l {kind} {state.source} r"
+        f"SELECT {_found(node, run)}, l.{JOB}, l.{WEIGHT} FROM {left.source} l {kind} {versions.source} r"
         f" ON {_equal(node)} AND {_valid(node)}",
         node.columns,
     )
+
+
+def _after_batch(node: AsOfJoin, stored: Relation | None, moved: Relation | None) -> Relation | None:
+    if moved is None:
+        return stored
+    names = column_list(node.right.columns)
+    every = f"SELECT {names}, {WEIGHT} FROM {moved.source}"
+    if stored is not None:
+        every += f" UNION ALL SELECT {names}, 1L AS {WEIGHT} FROM {stored.source}"
+    return select(f"SELECT {names} FROM ({every}) GROUP BY {names} HAVING SUM({WEIGHT}) > 0", node.right.columns)
 
 
 def _versions(node: AsOfJoin, run: Run) -> Relation | None:
@@ -90,7 +98,7 @@ def _versions(node: AsOfJoin, run: Run) -> Relation | None:
     return run.rows(node.right, run.delta_keys(node.left, left_keys, right_keys))
 
 
-def _inner_delta(node: AsOfJoin, run: Run, rays: Relation | None, reads_state: bool) -> Relation | None:
+def _inner_delta(node: AsOfJoin, run: Run, rays: Relation | None) -> Relation | None:
     parts: list[Relation | None] = []
     left = run.delta(node.left)
     if left is not None:
@@ -118,7 +126,7 @@ def _inner_delta(node: AsOfJoin, run: Run, rays: Relation | None, reads_state: b
                     node.columns,
                 )
             )
-    if rays is not None and reads_state:
+    if rays is not None:
         left_keys, right_keys = zip(*node.keys, strict=True)
         keys = None if run.is_cheap(node.left) else run.keys_of(rays, right_keys, left_keys)
         state = run.rows(node.left, keys)
@@ -139,7 +147,7 @@ def _rays(node: AsOfJoin, run: Run, delta: Relation) -> Relation:
     )
     text = (
         f"SELECT {names}, IF(__sign > 0, {quoted(node.start)}, {quoted(node.end)}) AS {_FROM}, {JOB}, {WEIGHT} * __sign AS {WEIGHT}"
-        f" FROM {delta.source} CROSS JOIN (SELECT * FROM VALUES (1L), (-1L) AS s(__sign))"
+        f" FROM {delta.source} {SIGNS}"
         f" WHERE __sign > 0 OR {quoted(node.end)} IS NOT NULL"
     )
     return netted(select(text, (*node.right.columns, _FROM)))

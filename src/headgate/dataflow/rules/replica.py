@@ -9,7 +9,7 @@ key that is gone. The old image is the key's previous event in the batch, else t
 
 from __future__ import annotations
 
-from headgate.dataflow.relation import column_list, quoted
+from headgate.dataflow.relation import SIGNS, column_list, quoted
 from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT
 from headgate.delta.events import DELETE, OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT
 
@@ -52,7 +52,7 @@ def transaction_changes(
     return (
         f"SELECT {values}, {POSITION}, {TRANSACTION_AT}, {JOB}, {WEIGHT} FROM"
         f" (SELECT {POSITION}, {TRANSACTION_AT}, {JOB}, __sign AS {WEIGHT}, IF(__sign > 0, __new, __old) AS __image"
-        f" FROM {chained} CROSS JOIN (SELECT * FROM VALUES (1L), (-1L) AS s(__sign)) WHERE {POSITION} >= 0)"
+        f" FROM {chained} {SIGNS} WHERE {POSITION} >= 0)"
         f" WHERE __image IS NOT NULL"
     )
 

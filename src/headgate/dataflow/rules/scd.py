@@ -16,7 +16,7 @@ from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules.replica import TRANSACTION_AT
 from headgate.delta.changes import END_AT, JOB, POSITION, START_AT, SURROGATE_KEY, WEIGHT
 
-_LINK = "(SELECT * FROM VALUES (1), (2), (3) AS s(__link))"
+_LINKS = "LATERAL VIEW explode(array(1, 2, 3)) __links AS __link"
 
 
 def surrogate_key(keys: tuple[str, ...], position: str) -> str:
@@ -49,7 +49,7 @@ def type_1_changes(
     values = ", ".join(f"__image.{quoted(column)} AS {quoted(column)}" for column in columns)
     return _netted(
         f"SELECT {values}, IF(__link = 1, {JOB}, __next) AS {JOB}, IF(__link = 1, 1L, -1L) AS {WEIGHT}"
-        f" FROM {chained} CROSS JOIN {_LINK} WHERE __image IS NOT NULL"
+        f" FROM {chained} {_LINKS} WHERE __image IS NOT NULL"
         f" AND CASE __link WHEN 1 THEN {POSITION} >= 0 WHEN 2 THEN __next IS NOT NULL ELSE false END",
         columns,
     )
@@ -101,7 +101,7 @@ def type_2_changes(
         f"SELECT {values}, __valid.sk AS {SURROGATE_KEY}, __valid.start_at AS {START_AT},"
         f" IF(__link = 3, __end, CAST(NULL AS TIMESTAMP)) AS {END_AT},"
         f" IF(__link = 1, {JOB}, __next) AS {JOB}, IF(__link = 2, -1L, 1L) AS {WEIGHT}"
-        f" FROM {chained} CROSS JOIN {_LINK} WHERE __image IS NOT NULL AND CASE __link WHEN 1 THEN {POSITION} >= 0"
+        f" FROM {chained} {_LINKS} WHERE __image IS NOT NULL AND CASE __link WHEN 1 THEN {POSITION} >= 0"
         f" WHEN 2 THEN __next IS NOT NULL ELSE __next IS NOT NULL AND __closes END",
         (*columns, SURROGATE_KEY, START_AT, END_AT),
     )

@@ -15,7 +15,7 @@ NULL is the smallest value.
 
 from __future__ import annotations
 
-from headgate.dataflow.relation import column_list, quoted
+from headgate.dataflow.relation import SIGNS, column_list, quoted
 from headgate.dataflow.rules.scd import events, surrogate_key
 from headgate.delta.changes import END_AT, JOB, POSITION, START_AT, SURROGATE_KEY, WEIGHT
 
@@ -73,13 +73,12 @@ def history_changes(
     )
     same_key = " AND ".join(f"m.{quoted(key)} <=> e.{quoted(key)}" for key in keys)
     known = f"(SELECT e.*, m.__at, m.__next FROM {moments} m JOIN ({every}) e ON {same_key} AND e.{JOB} <= m.__at)"
-    signs = "(SELECT * FROM VALUES (1L), (-1L) AS s(__sign))"
     outputs = column_list((*columns, SURROGATE_KEY, START_AT, END_AT))
     job = "IF(__sign > 0, __at, __next)"
     return (
         f"SELECT {outputs}, {JOB}, SUM({WEIGHT}) AS {WEIGHT} FROM"
         f" (SELECT {outputs}, {job} AS {JOB}, __sign AS {WEIGHT} FROM"
-        f" ({versions(columns, keys, tracked, known, ('__at', '__next'))}) CROSS JOIN {signs}"
+        f" ({versions(columns, keys, tracked, known, ('__at', '__next'))}) {SIGNS}"
         f" WHERE IF(__sign > 0, __at > 0, __next IS NOT NULL)) GROUP BY {outputs}, {JOB} HAVING SUM({WEIGHT}) <> 0"
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.dataflow.graph import Node
-from headgate.dataflow.relation import Relation, column_list, netted, quoted, select, union_all
+from headgate.dataflow.relation import SIGNS, Relation, column_list, netted, quoted, select, union_all
 from headgate.dataflow.run import Run
 from headgate.delta.changes import JOB, WEIGHT
 
@@ -58,7 +58,7 @@ def recomputed(
     results = operator(expanded, moments)
     text = (
         f"SELECT {column_list(columns)}, IF(__sign > 0, {AT}, {NEXT}) AS {JOB}, __sign AS {WEIGHT}"
-        f" FROM ({results}) CROSS JOIN (SELECT * FROM VALUES (1L), (-1L) AS s(__sign))"
+        f" FROM ({results}) {SIGNS}"
         f" WHERE IF(__sign > 0, {AT} > 0, {NEXT} IS NOT NULL)"
     )
     return netted(select(text, columns))
