@@ -9,7 +9,7 @@ SCALE ?= small
 BENCHMARKS := maintenance
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench ci clean
+.PHONY: help setup demo test thorough lint format bench ci clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +20,10 @@ demo: $(INSTALLED) ## Watch a small shop being kept up to date
 	@$(PYTHON) -m examples.shop
 
 test: $(INSTALLED) ## Run all tests
-	$(PYTHON) -m pytest -q --durations=10
+	$(PYTHON) -m pytest -q -n 2 --dist worksteal --durations=10
+
+thorough: $(INSTALLED) ## Try many more random flows and every point of a crash; takes an hour
+	HEADGATE_EXAMPLES=100 HEADGATE_KILL_POINTS=all $(PYTHON) -m pytest -q tests/exactness/test_property.py tests/faults/test_kill.py
 
 lint: $(INSTALLED) ## Check style, types and the layers
 	$(PYTHON) -m ruff check .

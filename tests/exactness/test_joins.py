@@ -54,13 +54,14 @@ def exercise(world: World) -> None:
     world.step(Truncate("l"), Truncate("u"))
 
 
-@pytest.mark.parametrize("kind", ["INNER", "LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI"])
+@pytest.mark.parametrize("kind", ["INNER", "FULL", "LEFT ANTI"])
 def test_a_join_that_looks_rows_up_is_exact_after_every_job(world: MakeWorld, kind: str) -> None:
     exercise(world(TABLES, views=views_of(kind), limits={"small_table_rows": 1, "rows_per_file": 4}))
 
 
-def test_a_join_that_reads_small_tables_whole_is_exact_after_every_job(world: MakeWorld) -> None:
-    exercise(world(TABLES, views=views_of("LEFT")))
+@pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "LEFT SEMI"])
+def test_a_join_that_reads_small_tables_whole_is_exact_after_every_job(world: MakeWorld, kind: str) -> None:
+    exercise(world(TABLES, views=views_of(kind)))
 
 
 def test_self_joins_and_chains_of_joins_are_exact_after_every_job(world: MakeWorld) -> None:

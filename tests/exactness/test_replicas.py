@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import pytest
+
+from headgate.capture.shape import Shape
+from headgate.delta.events import DELETE, OBSERVED, TRUNCATE
 from tests.exactness.conftest import MakeWorld
 from tests.exactness.model import Delete, Insert, Table, Truncate, Update
-from tests.exactness.world import View
+from tests.exactness.world import START, View
 
 TABLES = {"t": Table({"a": "int", "b": "string", "n": "int"}, ("a", "b")), "o": Table({"a": "int", "n": "int"}, ("a",))}
 VIEWS = [
@@ -39,3 +45,27 @@ def test_many_changes_of_a_row_in_a_transaction_and_in_a_job_are_exact(world: Ma
     found.check_all()
     found.reopen()
     found.step(Insert("o", {"a": 1}), Update("o", {"a": 2, "n": 2}, key={"a": 1}))
+
+
+@pytest.mark.parametrize("limits", [{}, {"batch_rows": 1, "rows_per_file": 1, "small_table_rows": 1}])
+def test_a_row_observed_as_it_was_has_not_changed(world: MakeWorld, limits: dict[str, int]) -> None:
+    """A poll or a second load shows rows without saying whether anything happened to them."""
+    found = world(TABLES, views=VIEWS, limits=limits)
+    found.step(Insert("o", {"a": 1, "n": 1}), Insert("o", {"a": 2, "n": None}), Insert("o", {"a": 3, "n": 3}))
+    first = START + timedelta(minutes=1)
+    log = found.warehouse.source("s").log
+
+    def observe(minutes: int, *rows: tuple[int, int, int | None]) -> None:
+        columns = [[op for op, _, _ in rows], [a for _, a, _ in rows], [n for _, _, n in rows]]
+        shape = Shape("s", found.warehouse.source("s").tables["o"])
+        with log.begin(log.end + 1, START + timedelta(minutes=minutes)) as writer:
+            values = [{"a": a, "n": n} for a, n in zip(columns[1], columns[2], strict=True)]
+            writer.write("o", shape.build(values, columns[0], [()] * len(rows), range(len(rows))))
+            writer.commit()
+
+    observe(2, (OBSERVED, 1, 1), (OBSERVED, 2, 7), (OBSERVED, 4, 4))
+    observe(3, (OBSERVED, 2, 7), (OBSERVED, 1, 1), (DELETE, 3, None))
+    observe(4, (TRUNCATE, 0, None), (OBSERVED, 1, 1), (OBSERVED, 2, None), (OBSERVED, 3, 3))
+    found.warehouse.refresh()
+    later = {minute: START + timedelta(minutes=minute) for minute in (2, 3, 4)}
+    assert found.rows("stamped") == {(1, 1, first), (2, None, later[4]), (3, 3, later[4])}

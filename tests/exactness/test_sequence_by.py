@@ -284,7 +284,7 @@ transactions = st.lists(changes, min_size=1, max_size=2)
 steps = st.lists(st.tuples(transactions, st.sampled_from(["go on", "close", "run"])), min_size=4, max_size=16)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
 def test_any_arrival_order_gives_the_history_of_the_sequence(
     spark_sessions: SparkSessions, found: list[tuple[list[Row | int], str]]

@@ -21,11 +21,8 @@ from tests.faults.processes import check_recovery, start
 
 CHOSEN = [
     ("data-files", 6),
-    ("before-commit", 3),
-    ("after-commit", 1),
     ("after-commit", 5),
     ("before-ledger", 4),
-    ("after-ledger", 4),
 ]
 """The fourth entry of the ledger is the checkpoint of the tables' versions, after the owner and two jobs."""
 
@@ -62,7 +59,7 @@ def test_a_kill_while_materializing_is_survived(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_a_kill_at_any_time_is_survived(make_shop: MakeShop, expected: dict[int, shop.Content], seed: int) -> None:
     folder = make_shop()
     child = start("tests.faults.shop", folder)

@@ -32,8 +32,13 @@ def test_a_flow_that_failed_is_caught_up_after_materializing_and_opening_again(
             warehouse.refresh()
         warehouse.materialize()
         known = shop.content(warehouse)
-    with pytest.raises(FlowFailed, match="shares"):
-        headgate.open(project)
+    with headgate.open(project) as warehouse:
+        assert shop.content(warehouse) == known
+        assert "shares" in str(warehouse.failures)
+        with pytest.raises(FlowFailed, match="over_shares cannot be built while shares lags behind"):
+            warehouse.flow("over_shares", "SELECT * FROM shares")
+        with pytest.raises(FlowFailed, match="shares"):
+            warehouse.refresh()
     (tmp_path / "flows/shares.sql").write_text(SHARE.replace("qty - 3", "qty + 3"))
     with headgate.open(project) as warehouse:
         assert shop.content(warehouse) == known

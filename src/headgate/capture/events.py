@@ -5,7 +5,8 @@ An event is a row of a source table with five more columns:
     <the table's columns> | __op | __unchanged | __sequence | __position | __commit_at
 
 An upsert carries the new image, except the columns that `__unchanged` names: the replica completes those from the row
-it has. A delete carries the key columns, a truncation none; the rest is NULL. `__unchanged` is never NULL.
+it has. An observed row is an upsert too, except that nothing has happened if the replica has the same row. A delete
+carries the key columns, a truncation none; the rest is NULL. `__unchanged` is never NULL.
 `__sequence` orders the events of one transaction over all its tables, `__position` orders transactions.
 """
 

@@ -1,9 +1,10 @@
-"""Frames: how one transaction lies in a segment of the stream log.
+"""Frames: how a transaction, or a group of small ones, lies in a segment of the stream log.
 
-    "HGF1" | header length u32 | body length u64 | crc32 of these lengths and the header u32 | header JSON | body
+    "HGF2" | header length u32 | body length u64 | crc32 of these lengths and the header u32 | header JSON | body
 
 The body is one Arrow IPC stream per table with small content; the header gives each stream's offset, length and crc32,
-and the Parquet files that hold the tables with large content. A frame is valid when all its checksums fit. `durable`
+and the Parquet files that hold the tables with large content. A group's rows of a table lie together, in the order of its
+transactions; the header says how many are whose. A frame is valid when all its checksums fit. `durable`
 is the position up to which the log was known to be on the disk when the frame was written: a damaged frame at or
 below a later frame's `durable` cannot be an interrupted write.
 """
@@ -16,9 +17,13 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-MAGIC = b"HGF1"
+Numbers = npt.NDArray[np.int64]
+
+MAGIC = b"HGF2"
 _PREFIX = struct.Struct("<4sIQI")
 PREFIX_BYTES = _PREFIX.size
 MAX_HEADER_BYTES = 64 << 20
@@ -43,17 +48,45 @@ class SideFile:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What a frame says about its transaction."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The transactions of a frame in order: their positions, commit times, and how many rows of each table they have."""
 
-    position: int
-    commit_at: int
+    positions: Numbers
+    commit_at: Numbers
     """Microseconds since 1970."""
+    rows: Mapping[str, Numbers]
+
+    def part(self, after: int, upto: int) -> slice:
+        """Which of them are in (after, upto]."""
+        first, last = np.searchsorted(self.positions, (after, upto), side="right")
+        return slice(int(first), int(last))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Header:
+    """What a frame says about its transactions."""
+
+    group: Group
     initial: bool
     durable: int
     inline: Mapping[str, Inline]
     files: Mapping[str, tuple[SideFile, ...]]
+    """Only of a transaction that is alone in its frame."""
+
+    @property
+    def first(self) -> int:
+        return int(self.group.positions[0])
+
+    @property
+    def position(self) -> int:
+        """The last transaction's."""
+        return int(self.group.positions[-1])
+
+    @property
+    def commit_at(self) -> int:
+        """The last transaction's."""
+        return int(self.group.commit_at[-1])
 
     @property
     def body_bytes(self) -> int:
@@ -80,8 +113,9 @@ def decode_rows(content: bytes) -> pa.Table:
 def encode_header(header: Header) -> bytes:
     """The frame's bytes before its body."""
     payload = {
-        "position": header.position,
-        "commit_at": header.commit_at,
+        "positions": header.group.positions.tolist(),
+        "commit_at": header.group.commit_at.tolist(),
+        "rows": {name: counts.tolist() for name, counts in header.group.rows.items()},
         "initial": header.initial,
         "durable": header.durable,
         "inline": {name: [p.rows, p.offset, p.length, p.crc] for name, p in header.inline.items()},
@@ -114,8 +148,11 @@ def decode_header(prefix: bytes, text: bytes) -> Header:
         raise BadFrame("the frame's header does not fit its checksum")
     payload = json.loads(text)
     header = Header(
-        position=payload["position"],
-        commit_at=payload["commit_at"],
+        group=Group(
+            positions=np.array(payload["positions"], dtype=np.int64),
+            commit_at=np.array(payload["commit_at"], dtype=np.int64),
+            rows={name: np.array(counts, dtype=np.int64) for name, counts in payload["rows"].items()},
+        ),
         initial=payload["initial"],
         durable=payload["durable"],
         inline={name: Inline(*values) for name, values in payload["inline"].items()},

@@ -27,15 +27,23 @@ def stamp_of(header: Header) -> datetime:
     return from_micros(stamp_micros(header.commit_at, header.initial))
 
 
-def concatenate_events(table: str, parts: Sequence[tuple[Entry, pa.Table]]) -> pa.Table | None:
-    """One table of events in the order of the parts; None when there are no rows. No work per row."""
+def concatenate_events(table: str, parts: Sequence[tuple[Entry, slice, pa.Table]]) -> pa.Table | None:
+    """One table of events in the order of the parts; None when there are no rows. No work per row.
+
+    A part is some transactions of a frame, and their rows.
+    """
     if not parts:
         return None
-    counts = [rows.num_rows for _, rows in parts]
-    positions = np.repeat(np.array([entry.header.position for entry, _ in parts], dtype=np.int64), counts)
-    stamps = [stamp_micros(entry.header.commit_at, entry.header.initial) for entry, _ in parts]
-    times = np.repeat(np.array(stamps, dtype=np.int64), counts)
-    rows = _concatenate(table, [rows for _, rows in parts]).combine_chunks()
+    groups = [(entry.header.group, chosen, entry.header.initial) for entry, chosen, _ in parts]
+    counts = np.concatenate([group.rows[table][chosen] for group, chosen, _ in groups])
+    positions = np.repeat(np.concatenate([group.positions[chosen] for group, chosen, _ in groups]), counts)
+    times = np.repeat(
+        np.concatenate(
+            [np.where(initial, _BEGINNING, group.commit_at[chosen]) for group, chosen, initial in groups],
+        ),
+        counts,
+    )
+    rows = _concatenate(table, [rows for _, _, rows in parts]).combine_chunks()
     shared = (pa.array(positions), pa.array(times).view(COMMIT_TIME))
     for field, values in zip(TRANSACTION_FIELDS, shared, strict=True):
         rows = rows.append_column(field, values)

@@ -68,6 +68,10 @@ class Source(Protocol):
         """Reads headgate's clock, then the source's position; may wait for the source to answer."""
         ...
 
+    def capture(self, upto: Sample, window: timedelta) -> bool:
+        """Waits until all that the sample names is durably in the log, at most for the window; tells whether it is."""
+        ...
+
     def close(self) -> None:
         """Stops capture and closes the log; what was captured is durable afterwards."""
         ...

@@ -20,16 +20,18 @@ import os
 import shutil
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from headgate.capture import frames
 from headgate.capture.durable import full_disk_is_named, replace_file, sync_folder, write_all
 from headgate.capture.events import Committed, EventFile, Events, from_micros, to_micros
+from headgate.capture.frames import Group, Header
 from headgate.capture.reading import concatenate_events, stamp_of
 from headgate.capture.segments import (
     SEGMENT_MAGIC,
@@ -40,7 +42,7 @@ from headgate.capture.segments import (
     scan_segment,
     segment_path,
 )
-from headgate.capture.writing import TransactionWriter
+from headgate.capture.writing import TransactionWriter, encode_tables
 from headgate.errors import CorruptWarehouse, EnvironmentProblem, Location, TransactionError
 
 DEFAULT_SEGMENT_BYTES = 64 << 20
@@ -121,6 +123,24 @@ class StreamLog:
             append=self._append,
         )
 
+    def append_group(
+        self,
+        transactions: Sequence[tuple[int, datetime]],
+        tables: Mapping[str, pa.Table],
+        counts: Mapping[str, Sequence[int]],
+    ) -> None:
+        """Appends several small transactions at once; readable at once, durable after the log's next `sync`.
+
+        Each is a position and a commit time. A table has the rows of all, `counts` of each, in that order.
+        """
+        group = Group(
+            np.array([position for position, _ in transactions], dtype=np.int64),
+            np.array([to_micros(at) for _, at in transactions], dtype=np.int64),
+            {table: np.array(each, dtype=np.int64) for table, each in counts.items()},
+        )
+        inline, bodies = encode_tables(tables)
+        self._append(lambda durable: Header(group, False, durable, inline, {}), bodies)
+
     def append(
         self, position: int, commit_at: datetime, tables: Mapping[str, pa.Table], *, initial: bool = False
     ) -> Committed:
@@ -155,11 +175,11 @@ class StreamLog:
     def read(self, table: str, after: int, upto: int) -> Events:
         """The table's events of the transactions in (after, upto], in order."""
         with self._lock:
-            chosen = [entry for entry in self._range(after, upto) if _touches(entry, table)]
+            chosen = [entry for entry in self._range(after, upto) if _touches(entry, table, after, upto)]
             descriptors = {
                 entry.segment: os.open(entry.segment, os.O_RDONLY) for entry in {e.segment: e for e in chosen}.values()
             }
-        parts: list[tuple[Entry, pa.Table]] = []
+        parts: list[tuple[Entry, slice, pa.Table]] = []
         files: list[EventFile] = []
         size = 0
         try:
@@ -171,8 +191,11 @@ class StreamLog:
                         frames.check_rows(inline, content)
                     except frames.BadFrame as error:
                         raise corrupt(entry.segment, entry.start, str(error)) from None
-                    parts.append((entry, frames.decode_rows(content)))
-                    size += inline.length
+                    part = entry.header.group.part(after, upto)
+                    counts = entry.header.group.rows[table]
+                    first, rows = int(counts[: part.start].sum()), int(counts[part].sum())
+                    parts.append((entry, part, frames.decode_rows(content).slice(first, rows)))
+                    size += inline.length * rows // inline.rows
                 for side in entry.header.files.get(table, ()):
                     path = str(self.files_folder / side.name)
                     files.append(EventFile(path, entry.header.position, stamp_of(entry.header), side.rows))
@@ -187,7 +210,8 @@ class StreamLog:
     def transactions(self, after: int, upto: int) -> tuple[Committed, ...]:
         """The transactions in (after, upto], in order."""
         with self._lock:
-            return tuple(_committed(entry) for entry in self._range(after, upto))
+            chosen = self._range(after, upto)
+        return tuple(found for entry in chosen for found in _committed(entry, after, upto))
 
     def bytes_after(self, position: int) -> int:
         """The size of everything that is later than this position."""
@@ -229,17 +253,17 @@ class StreamLog:
                 self._descriptor = None
                 self._broken = "the log is closed"
 
-    def _append(self, transaction: TransactionWriter) -> Committed:
-        """Writes a prepared transaction's frame; called by its writer."""
+    def _append(self, make_header: Callable[[int], Header], bodies: Sequence[bytes]) -> Committed:
+        """Writes a frame, whose header is made from the durable position; gives its last transaction."""
         with self._lock:
             self._require_usable()
-            self._require_order(transaction.position, transaction.commit_at)
-            header = transaction.header(self._durable)
-            descriptor, segment = self._writable_segment(transaction.position)
+            header = make_header(self._durable)
+            self._require_order(header.group)
+            descriptor, segment = self._writable_segment(header.first)
             start, head = self._size, frames.encode_header(header)
             try:
                 with full_disk_is_named(segment):
-                    write_all(descriptor, [head, *transaction.bodies()])
+                    write_all(descriptor, [head, *bodies])
             except BaseException:
                 os.ftruncate(descriptor, start)
                 raise
@@ -248,7 +272,7 @@ class StreamLog:
             self._entries.append(entry)
             self._positions.append(header.position)
             self._end, self._end_commit_at = header.position, header.commit_at
-            return _committed(entry)
+            return _committed(entry, header.position - 1, header.position)[0]
 
     def _require_usable(self) -> None:
         if self._broken is not None:
@@ -258,14 +282,24 @@ class StreamLog:
                 hint="open the warehouse again; what was acknowledged is kept",
             )
 
-    def _require_order(self, position: int, commit_at: int) -> None:
-        if position <= self._end:
-            raise TransactionError(f"position {position} does not follow {self._end}", where=Location(str(self.folder)))
-        if self._end_commit_at is not None and commit_at < self._end_commit_at:
-            raise TransactionError(
-                f"the commit time {from_micros(commit_at)} is before its predecessor's {self.end_commit_at}",
-                where=Location(str(self.folder)),
-            )
+    def _require_order(self, group: Group) -> None:
+        positions = [self._end, *group.positions.tolist()]
+        for before, position in pairwise(positions):
+            if position <= before:
+                raise TransactionError(
+                    f"position {position} does not follow {before}", where=Location(str(self.folder))
+                )
+        times = (
+            group.commit_at.tolist()
+            if self._end_commit_at is None
+            else [self._end_commit_at, *group.commit_at.tolist()]
+        )
+        for before, commit_at in pairwise(times):
+            if commit_at < before:
+                raise TransactionError(
+                    f"the commit time {from_micros(commit_at)} is before its predecessor's {from_micros(before)}",
+                    where=Location(str(self.folder)),
+                )
 
     def _range(self, after: int, upto: int) -> list[Entry]:
         if after < self._trimmed:
@@ -273,7 +307,8 @@ class StreamLog:
                 f"the stream log begins after position {self._trimmed}, asked was for everything after {after}",
                 where=Location(str(self.folder)),
             )
-        return self._entries[bisect_right(self._positions, after) : bisect_right(self._positions, upto)]
+        chosen = self._entries[bisect_right(self._positions, after) :]
+        return list(takewhile(lambda entry: entry.header.first <= upto, chosen))
 
     def _writable_segment(self, position: int) -> tuple[int, Path]:
         """The segment for the next frame; begins a new one when the last is full."""
@@ -321,7 +356,7 @@ class StreamLog:
                 break
             segments.pop().unlink()
         for before, entry in pairwise(entries):
-            if entry.header.position <= before.header.position:
+            if entry.header.first <= before.header.position:
                 raise corrupt(entry.segment, entry.start, "its position does not follow the one before")
         return [entry for entry in entries if entry.header.position > self._trimmed]
 
@@ -348,8 +383,11 @@ class StreamLog:
                 segment.unlink()
 
 
-def _touches(entry: Entry, table: str) -> bool:
-    return table in entry.header.inline or table in entry.header.files
+def _touches(entry: Entry, table: str, after: int, upto: int) -> bool:
+    if table in entry.header.files:
+        return True
+    group = entry.header.group
+    return table in group.rows and bool(group.rows[table][group.part(after, upto)].any())
 
 
 def _file_names(entry: Entry) -> list[str]:
@@ -360,8 +398,13 @@ def _file_bytes(entry: Entry) -> int:
     return sum(side.bytes for files in entry.header.files.values() for side in files)
 
 
-def _committed(entry: Entry) -> Committed:
-    header = entry.header
-    rows = {name: part.rows for name, part in header.inline.items()}
-    rows |= {name: sum(side.rows for side in files) for name, files in header.files.items()}
-    return Committed(header.position, from_micros(header.commit_at), header.initial, rows)
+def _committed(entry: Entry, after: int, upto: int) -> list[Committed]:
+    """The frame's transactions in (after, upto]."""
+    header, group = entry.header, entry.header.group
+    files = {name: sum(side.rows for side in sides) for name, sides in header.files.items()}
+    found = []
+    for place in range(*group.part(after, upto).indices(len(group.positions))):
+        rows = {name: int(counts[place]) for name, counts in group.rows.items() if counts[place]}
+        at = from_micros(int(group.commit_at[place]))
+        found.append(Committed(int(group.positions[place]), at, header.initial, rows | files))
+    return found

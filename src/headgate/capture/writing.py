@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.capture.durable import full_disk_is_named, sync_file, sync_folder
 from headgate.capture.events import TRANSACTION_FIELDS, Committed, event_schema
-from headgate.capture.frames import Header, Inline, SideFile, encode_rows
+from headgate.capture.frames import Group, Header, Inline, SideFile, encode_rows
 from headgate.capture.reading import stamp_micros
 
 
@@ -42,7 +43,7 @@ class TransactionWriter:
         initial: bool,
         folder: Path,
         limit: int,
-        append: Callable[[TransactionWriter], Committed],
+        append: Callable[[Callable[[int], Header], list[bytes]], Committed],
     ) -> None:
         self.position = position
         self.commit_at = commit_at
@@ -53,8 +54,8 @@ class TransactionWriter:
         self._token = secrets.token_hex(4)
         self._pending: dict[str, _Pending] = {}
         self._files: dict[str, _ParquetFile] = {}
-        self._streams: dict[str, bytes] = {}
         self._inline: dict[str, Inline] = {}
+        self._bodies: list[bytes] = []
         self._committed = False
 
     def __enter__(self) -> TransactionWriter:
@@ -87,14 +88,9 @@ class TransactionWriter:
         if self._files:
             with full_disk_is_named(self._folder):
                 sync_folder(self._folder)
-        offset = 0
-        for table, pending in self._pending.items():
-            rows = pa.concat_tables(pending.parts).combine_chunks()
-            content = encode_rows(rows)
-            self._streams[table] = content
-            self._inline[table] = Inline(rows.num_rows, offset, len(content), zlib.crc32(content))
-            offset += len(content)
-        committed = self._append(self)
+        tables = {table: pa.concat_tables(pending.parts) for table, pending in self._pending.items()}
+        self._inline, self._bodies = encode_tables(tables)
+        committed = self._append(self.header, self._bodies)
         self._committed = True
         return committed
 
@@ -108,11 +104,13 @@ class TransactionWriter:
     def header(self, durable: int) -> Header:
         """The frame's header; complete once `commit` has prepared the rows."""
         files = {table: (file.reference(),) for table, file in self._files.items()}
-        return Header(self.position, self.commit_at, self._initial, durable, self._inline, files)
-
-    def bodies(self) -> list[bytes | memoryview]:
-        """The frame's body, in the order of the header."""
-        return list(self._streams.values())
+        counts = {table: part.rows for table, part in self._inline.items()}
+        group = Group(
+            np.array([self.position], dtype=np.int64),
+            np.array([self.commit_at], dtype=np.int64),
+            {table: np.array([rows], dtype=np.int64) for table, rows in counts.items()},
+        )
+        return Header(group, self._initial, durable, self._inline, files)
 
     def _spill(self, table: str) -> None:
         pending = self._pending.pop(table)
@@ -125,6 +123,19 @@ class TransactionWriter:
         for column, value in zip(TRANSACTION_FIELDS, shared, strict=True):
             rows = rows.append_column(column, pa.repeat(pa.scalar(value, column.type), rows.num_rows))
         file.write(rows)
+
+
+def encode_tables(tables: Mapping[str, pa.Table]) -> tuple[dict[str, Inline], list[bytes]]:
+    """Tables as the body of a frame, and where they lie in it."""
+    inline: dict[str, Inline] = {}
+    bodies: list[bytes] = []
+    offset = 0
+    for table, rows in tables.items():
+        content = encode_rows(rows.combine_chunks())
+        inline[table] = Inline(rows.num_rows, offset, len(content), zlib.crc32(content))
+        bodies.append(content)
+        offset += len(content)
+    return inline, bodies
 
 
 class _ParquetFile:

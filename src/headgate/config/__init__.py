@@ -6,12 +6,11 @@ from headgate.config.settings import (
     Freshness,
     Library,
     Limits,
-    MemorySourceSettings,
-    MemoryTable,
     Project,
     Retention,
     WhenStale,
 )
+from headgate.config.sources import MemorySourceSettings, MemoryTable, PostgresSourceSettings, PostgresTableSettings
 
 __all__ = [
     "Freshness",
@@ -19,6 +18,8 @@ __all__ = [
     "Limits",
     "MemorySourceSettings",
     "MemoryTable",
+    "PostgresSourceSettings",
+    "PostgresTableSettings",
     "Project",
     "Retention",
     "WhenStale",

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from headgate.config.document import KeyPath, Locate, locate_key, read_document, substitute
 from headgate.config.settings import Project
+from headgate.config.sources import SOURCE_TYPES
 from headgate.errors import ConfigError
 
 
@@ -42,8 +43,13 @@ def _validate(data: Mapping[str, object], locate: Locate, folder: Path) -> Proje
 
 
 def _path(detail: ErrorDetails) -> KeyPath:
-    """The error's path; pydantic marks a bad mapping key by an extra part, which is not one of ours."""
-    return tuple(part for part in detail["loc"] if part != "[key]")
+    """The error's path in the file; pydantic adds parts for a bad mapping key and for a source's type."""
+    path = tuple(part for part in detail["loc"] if part != "[key]")
+    if path[:1] == ("sources",):
+        path = (*path[:2], *(path[3:] if path[2:3] and path[2] in SOURCE_TYPES else path[2:]))
+        if detail["type"].startswith("union_tag"):
+            path = (*path, "type")
+    return path
 
 
 def _explain(path: KeyPath, detail: ErrorDetails) -> tuple[str, str | None]:
@@ -54,13 +60,17 @@ def _explain(path: KeyPath, detail: ErrorDetails) -> tuple[str, str | None]:
         case "headgate":
             return (f"{dotted}: {context['what']}" if dotted else str(context["what"])), str(context["hint"])
         case "extra_forbidden":
-            return f"unknown key {dotted}", _did_you_mean(str(path[-1]), _keys_at(path[:-1]))
+            return f"unknown key {dotted}", _did_you_mean(str(path[-1]), _keys_at(detail["loc"][:-1]))
+        case "union_tag_invalid":
+            return f"{dotted} cannot be {context['tag']!r}", f"it is one of {context['expected_tags']}"
+        case "union_tag_not_found":
+            return f"the key {dotted} is missing", f"add type: {' or '.join(SOURCE_TYPES)}"
         case "missing":
             return f"the key {dotted} is missing", f"add {path[-1]}: to {_owner(path)}"
         case "literal_error":
             return f"{dotted} cannot be {detail['input']!r}", f"it is one of {context['expected']}"
-        case "model_type" | "dict_type":
-            return f"{dotted} must be a mapping, not {detail['input']!r}", _known_keys(_keys_at(path))
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return f"{dotted} must be a mapping, not {detail['input']!r}", _known_keys(_keys_at(detail["loc"]))
         case "tuple_type":
             return f"{dotted} must be a list, not {detail['input']!r}", "write [a, b], or one `- item` per line"
         case "greater_than_equal":
@@ -87,10 +97,12 @@ def _known_keys(known: tuple[str, ...]) -> str | None:
 
 
 def _keys_at(path: KeyPath) -> tuple[str, ...]:
-    """The keys that the settings know at a path; none where the keys are the user's own names."""
+    """The keys that the settings know at a path of pydantic's; none where the keys are the user's own names."""
     found: object = Project
     for part in path:
-        if isinstance(found, type) and issubclass(found, BaseModel):
+        if part in SOURCE_TYPES and SOURCE_TYPES[str(part)] in typing.get_args(found):
+            found = SOURCE_TYPES[str(part)]
+        elif isinstance(found, type) and issubclass(found, BaseModel):
             field = found.model_fields.get(str(part))
             found = field.annotation if field is not None else None
         else:
@@ -98,6 +110,8 @@ def _keys_at(path: KeyPath) -> tuple[str, ...]:
             found = next((option for option in reversed(typing.get_args(found)) if option is not ...), None)
         if type(None) in typing.get_args(found):
             found = next((option for option in typing.get_args(found) if option is not type(None)), None)
+        if typing.get_origin(found) is typing.Annotated:
+            found = typing.get_args(found)[0]
     if isinstance(found, type) and issubclass(found, BaseModel):
         return tuple(found.model_fields)
     return ()

@@ -1,7 +1,6 @@
 """What a project file may say, as frozen models; unknown keys are refused.
 
-Relative paths are completed with the folder of the project file, which validation passes as its context. A source
-type is one model here; `sources` becomes a union told apart by `type` when there are several.
+Relative paths are completed with the folder of the project file, which validation passes as its context.
 """
 
 from __future__ import annotations
@@ -9,75 +8,24 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from headgate.config.durations import DURATION_HINT, SIZE_HINT, parse_duration, parse_size
+from headgate.config.fields import Count, Duration, Name, Settings, Size, differ_without_case, refuse
+from headgate.config.sources import SourceSettings
 
 WhenStale = Literal["fail", "serve", "wait"]
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PROJECT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 _URI = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII)
-
-
-def refuse(what: str, hint: str) -> PydanticCustomError:
-    """A validation error with a hint; braces of the texts are kept as they are."""
-    return PydanticCustomError("headgate", "{what}", {"what": what, "hint": hint})
-
-
-def _checked(parse: Callable[[object], object], hint: str) -> BeforeValidator:
-    def validate(value: object) -> object:
-        try:
-            return parse(value)
-        except ValueError as error:
-            raise refuse(str(error), hint) from None
-
-    return BeforeValidator(validate)
-
-
-def _identifier(value: str) -> str:
-    if value.startswith("__"):
-        raise refuse(f"the name {value!r} begins with two underscores", "such names belong to headgate; choose another")
-    if not _IDENTIFIER.fullmatch(value):
-        hint = "use letters, digits and underscores, not beginning with a digit"
-        if "(" in value or ")" in value:
-            hint = 'quote a type that contains a comma: "decimal(10,2)"'
-        raise refuse(f"{value!r} is not a name", hint)
-    return value
 
 
 def _project_name(value: str) -> str:
     if not _PROJECT_NAME.fullmatch(value):
         raise refuse(f"{value!r} is not a project name", "use letters, digits, underscores and hyphens")
-    return value
-
-
-def _spark_type(value: str) -> str:
-    if not value.strip():
-        raise refuse("the column has no type", "give a Spark SQL type, such as bigint, string or decimal(10,2)")
-    if value.count("(") != value.count(")"):
-        raise refuse(f"{value!r} is not a type", 'quote a type that contains a comma: "decimal(10,2)"')
-    return value.strip()
-
-
-def _not_a_truth_value(value: object) -> object:
-    if isinstance(value, bool):
-        raise refuse(f"{str(value).lower()} is not a number", "give a whole number")
     return value
 
 
@@ -88,27 +36,6 @@ def _spark_setting(value: object) -> str:
     if isinstance(value, (str, int, float)):
         return str(value)
     raise refuse(f"a Spark setting is a text or a number, not {value!r}", "write it as Spark's configuration does")
-
-
-def _differ_without_case(names: dict[str, object]) -> None:
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise refuse(f"the names {other} and {name} differ only in case", "Spark takes them as one; rename one")
-
-
-Name = Annotated[str, AfterValidator(_identifier)]
-Duration = Annotated[timedelta, _checked(parse_duration, DURATION_HINT)]
-Size = Annotated[int, _checked(parse_size, SIZE_HINT), Field(ge=1)]
-Count = Annotated[int, BeforeValidator(_not_a_truth_value), Field(ge=1)]
-SparkType = Annotated[str, AfterValidator(_spark_type)]
-
-
-class Settings(BaseModel):
-    """Base of all models: frozen, strict about keys, defaults checked as well."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Freshness(Settings):
@@ -142,52 +69,6 @@ class Limits(Settings):
     """Tables up to this size are read whole rather than looked up, and need no arrangement."""
     batch_rows: Count = 250_000
     """Source changes up to this many are processed in the driver's memory; a larger job runs from files."""
-
-
-class MemoryTable(Settings):
-    """A table of an in-process source: its columns with their Spark SQL types, and its key."""
-
-    columns: dict[Name, SparkType]
-    key: tuple[Name, ...]
-
-    @field_validator("columns")
-    @classmethod
-    def _has_columns(cls, columns: dict[str, str]) -> dict[str, str]:
-        if not columns:
-            raise refuse("the table has no columns", "give each column and its Spark SQL type: {id: bigint}")
-        _differ_without_case(dict(columns))
-        return columns
-
-    @field_validator("key")
-    @classmethod
-    def _key_is_of_columns(cls, key: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if not key:
-            raise refuse("the table has no key", "name the columns that tell its rows apart: key: [id]")
-        for position, column in enumerate(key):
-            if column in key[:position]:
-                raise refuse(f"the key names the column {column} twice", "name each column once")
-            columns = info.data.get("columns")
-            if columns is not None and column not in columns:
-                raise refuse(f"the key column {column} is not a column", f"the columns are {', '.join(columns)}")
-        return key
-
-
-class MemorySourceSettings(Settings):
-    """A source in this process: the program that opened the warehouse writes to it."""
-
-    type: Literal["memory"]
-    tables: dict[Name, MemoryTable]
-
-    @field_validator("tables")
-    @classmethod
-    def _has_tables(cls, tables: dict[str, MemoryTable]) -> dict[str, MemoryTable]:
-        if not tables:
-            raise refuse("the source has no tables", "declare at least one table with columns and key")
-        _differ_without_case(dict(tables))
-        return tables
-
-
-SourceSettings = MemorySourceSettings
 
 
 class GlobPattern(Settings):
@@ -261,7 +142,7 @@ class Project(Settings):
     @field_validator("sources")
     @classmethod
     def _sources_differ(cls, sources: dict[str, SourceSettings]) -> dict[str, SourceSettings]:
-        _differ_without_case(dict(sources))
+        differ_without_case(dict(sources))
         return sources
 
     @property

@@ -6,4 +6,4 @@ OP = "__op"
 UNCHANGED = "__unchanged"
 SEQUENCE = "__sequence"
 
-DELETE, UPSERT, TRUNCATE = 0, 1, 2
+DELETE, UPSERT, TRUNCATE, OBSERVED = 0, 1, 2, 3

@@ -16,7 +16,7 @@ from headgate.capture.source import Source
 from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules import replica
 from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT, JobId
-from headgate.delta.events import OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT
+from headgate.delta.events import OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT
 from headgate.runtime.batch import Batch, TransactionChanges
 from headgate.runtime.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet
@@ -89,18 +89,25 @@ class ReplicaStage:
 
     def _from_rows(self, events: pa.Table, after: JobId, batch: Batch) -> TransactionChanges | None:
         truncated = pc.any(pc.equal(events.column(OP), TRUNCATE)).as_py()
+        observed = pc.any(pc.equal(events.column(OP), OBSERVED)).as_py()
         partial = pc.any(pc.greater(pc.list_value_length(events.column(UNCHANGED)), 0)).as_py()
         keys = events.select(list(self.key))
         old = self._old_images(keys, after, whole=truncated)
         views = batch.views(events.num_rows)
-        if not truncated and not partial and _distinct_rows(keys) == events.num_rows:
+        if not (truncated or partial or observed) and _distinct_rows(keys) == events.num_rows:
             rows = self._side_by_side(events, old)
             if rows.num_rows == 0:
                 return None
             return TransactionChanges(rows, self._schema(), lambda: views.of_rows(rows, self._schema()))
         old_view = None if old is None else views.of_rows(old, self.target.spec.schema)
         query = replica.transaction_changes(
-            self.columns, self.key, self._entered(events, batch), old_view, partial=partial, truncated=truncated
+            self.columns,
+            self.key,
+            self._entered(events, batch),
+            old_view,
+            partial=partial,
+            truncated=truncated,
+            observed=observed,
         )
         rows, schema = views.collect(query)
         if rows.num_rows == 0:
@@ -157,16 +164,25 @@ class ReplicaStage:
             entered = views.of_rows(events.table, self._event_schema(events.table))
             parts.append(f"SELECT {names}, {job} AS {JOB} FROM {entered}")
         source = f"({' UNION ALL '.join(parts)})"
-        flags = views.session.sql(f"SELECT MAX(size({UNCHANGED})) > 0, MAX({OP}) = {TRUNCATE} FROM {source}").first()
+        flags = views.session.sql(
+            f"SELECT MAX(size({UNCHANGED})) > 0 AS partial, BOOL_OR({OP} = {TRUNCATE}) AS truncated,"
+            f" BOOL_OR({OP} = {OBSERVED}) AS observed FROM {source}"
+        ).first()
         assert flags is not None
         old = None
         if not self.target.is_empty(after):
             old = views.whole(self.target, after)
-            if not flags[1]:
+            if not flags.truncated:
                 same = " AND ".join(f"o.{quoted(column)} <=> e.{quoted(column)}" for column in self.key)
                 old = f"(SELECT o.* FROM {old} o LEFT SEMI JOIN {source} e ON {same})"
         query = replica.transaction_changes(
-            self.columns, self.key, source, old, partial=bool(flags[0]), truncated=bool(flags[1])
+            self.columns,
+            self.key,
+            source,
+            old,
+            partial=flags.partial,
+            truncated=flags.truncated,
+            observed=flags.observed,
         )
         folder = batch.to_files(views.session.sql(query))
         schema = self._schema()

@@ -15,13 +15,16 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
+
 from headgate.capture.durable import full_disk_is_named, sync_file, sync_folder
 from headgate.capture.events import Committed, Events
+from headgate.capture.frames import Header
 from headgate.capture.segments import list_segments
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.writing import TransactionWriter
@@ -43,6 +46,15 @@ class OwnedLog(StreamLog):
         self._verify()
         return super().begin(position, commit_at, initial=initial)
 
+    def append_group(
+        self,
+        transactions: Sequence[tuple[int, datetime]],
+        tables: Mapping[str, pa.Table],
+        counts: Mapping[str, Sequence[int]],
+    ) -> None:
+        self._verify()
+        super().append_group(transactions, tables, counts)
+
     def sync(self, upto: int | None = None) -> None:
         with self._as_owner():
             super().sync(upto)
@@ -61,9 +73,9 @@ class OwnedLog(StreamLog):
         self._verify = unverified
         super().close()
 
-    def _append(self, transaction: TransactionWriter) -> Committed:
+    def _append(self, make_header: Callable[[int], Header], bodies: Sequence[bytes]) -> Committed:
         with self._as_owner():
-            return super()._append(transaction)
+            return super()._append(make_header, bodies)
 
     @contextmanager
     def _as_owner(self) -> Iterator[None]:

@@ -11,13 +11,14 @@ import shutil
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType, _parse_datatype_string
+from pyspark.sql.types import StructType
 
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import Source, SourceTable
@@ -51,6 +52,7 @@ from headgate.runtime.records import (
     Records,
 )
 from headgate.runtime.replica_stage import ReplicaStage
+from headgate.runtime.sources import capture_all, open_source
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.runtime.stored import BatchViews, KeptViews
 from headgate.runtime.streams import open_stream, require_whole
@@ -62,6 +64,9 @@ from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step, no_step
 from headgate.warehouse.versioned import Limits, VersionedTable
+
+_CAPTURE_WINDOW = timedelta(seconds=60)
+"""How long a source may take to deliver, where the project names no deadline."""
 
 
 def open_warehouse(
@@ -94,9 +99,10 @@ class Warehouse:
         self._kept = KeptViews()
         self._flows: dict[str, RunningFlow] = {}
         self._replicas: dict[str, ReplicaStage] = {}
-        self._sources: dict[str, MemorySource] = {}
+        self._sources: dict[str, Source] = {}
         self._file_statements: list[Statement] = []
         self._declared: dict[str, tuple[str, str]] = {}
+        self._failures: tuple[FlowFailed, ...] = ()
         self._sessions: SparkSessions | None = None
         owner = f"{socket.gethostname()} process {os.getpid()}"
         self._ledger = Ledger.open(project.storage, owner, clock.now, takeover=takeover, step=step)
@@ -134,7 +140,14 @@ class Warehouse:
             raise DefiniteError(
                 f"there is no source {name}", hint=f"the project declares {', '.join(self._sources) or 'none'}"
             )
+        if not isinstance(found, MemorySource):
+            raise DefiniteError(f"the source {name} is a database", hint="write to it there; headgate captures it")
         return found
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Every source by its name."""
+        return MappingProxyType(self._sources)
 
     @property
     def newest_job(self) -> JobId:
@@ -146,31 +159,42 @@ class Warehouse:
         return self._chain.get(JobId(job))
 
     def close_job(self) -> JobId:
-        """Closes the open job at now without running it; without a new commit, the newest job stays the newest."""
+        """Closes the open job at now without running it; without a new commit, the newest job stays the newest.
+
+        Waits until every source's acknowledged transactions are captured.
+        """
+        self._require_open()
+        at = capture_all(self._sources, self.project.freshness.deadline or _CAPTURE_WINDOW)
         with self._lock:
             self._require_open()
-            at = self._clock.now()
             cut: dict[str, int] = {}
             commits = [self._chain.newest_commit_at(self._chain.newest)]
             for name, source in self._sources.items():
-                cut[name] = source.sample().position
-                source.log.sync(cut[name])
+                source.log.sync()
+                cut[name] = source.log.durable
                 found = source.log.transactions(self._chain.position(name, self._chain.newest), cut[name])
                 commits += [found[-1].commit_at] if found else []
             if all(position == self._chain.position(name, self._chain.newest) for name, position in cut.items()):
                 return self._chain.newest
             newest = max((commit for commit in commits if commit is not None), default=None)
-            job = Job(JobId(self._chain.newest + 1), at, cut, newest)
+            job = Job(JobId(self._chain.newest + 1), at or self._clock.now(), cut, newest)
             self._record([(JOB_CLOSED, job.body())])
             self._chain.add(job)
             return job.id
 
     def refresh(self) -> JobId:
         """Closes the open job and brings every table up to it; gives the newest job."""
+        self.close_job()
         with self._lock:
-            self.close_job()
             self._catch_up()
+            if self._failures:
+                raise self._failures[0]
             return self._chain.newest
+
+    @property
+    def failures(self) -> tuple[FlowFailed, ...]:
+        """Why tables lag behind the newest job: what failed when jobs last ran."""
+        return self._failures
 
     # reading
 
@@ -329,6 +353,14 @@ class Warehouse:
         self._catch_up()
         job = self._chain.newest
         flow = self._opened(plan, generation, JobId(job - 1))
+        inputs = {name for stage in flow.stages for name in stage.inputs} - {table.name for table in flow.tables()}
+        for name in inputs:
+            if self._tables.get(name).through < job:
+                raise FlowFailed(
+                    f"flow {plan.name} cannot be built while {name} lags behind",
+                    where=plan.flow.where,
+                    hint=str(next(iter(self._failures), "run its jobs first")),
+                )
         batch = self._new_batch()
         try:
             for stage in flow.stages:
@@ -352,17 +384,16 @@ class Warehouse:
     # maintenance
 
     def _catch_up(self) -> None:
-        """Runs every closed job that some table has not reached."""
+        """Runs every closed job that some table has not reached; what fails lags behind and is in `failures`."""
         upto = self._chain.newest
         stages = self._stages()
         after = min((stage.target.through for stage in stages), default=upto)
+        failures: list[FlowFailed] = []
         if after < upto:
-            failures: list[FlowFailed] = []
             many_rows = self.project.limits.batch_rows
             for end in batch_ends(self._chain, self._sources.values(), after, upto, many_rows):
                 failures += run_stages(stages, end, self._new_batch, self._flow_of)
-            if failures:
-                raise failures[0]
+        self._failures = tuple(failures)
         self._arrange()
         self._release()
         held = sum(table.overlay_bytes for _, table in self._tables.physical())
@@ -459,16 +490,11 @@ class Warehouse:
 
     def _open_sources(self) -> None:
         for name, settings in self.project.sources.items():
-            tables = {
-                table: SourceTable(table, _schema(f"{name}.{table}", declared.columns), declared.key)
-                for table, declared in settings.tables.items()
-            }
             streams = Path(self.project.storage) / INTERNAL / "streams"
             log = open_stream(streams, name, self._ledger.epoch, self.project.limits, self._ledger.verify)
-            source = MemorySource(name, tables, log, self._clock)
-            self._sources[name] = source
             require_whole(log, name, self._chain.position(name, self._chain.newest))
-            for table in tables.values():
+            source = self._sources[name] = open_source(self.project.name, name, settings, log, self._clock)
+            for table in source.tables.values():
                 self._open_replica(source, table)
 
     def _open_replica(self, source: Source, table: SourceTable) -> None:
@@ -517,16 +543,3 @@ class Warehouse:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _schema(table: str, columns: Mapping[str, str]) -> StructType:
-    schema = StructType()
-    for name, text in columns.items():
-        try:
-            schema.add(name, _parse_datatype_string(text))
-        except PySparkException as error:
-            raise ConfigError(
-                f"the column {name} of {table} has the type {text}, which Spark does not know",
-                hint=f"use a Spark SQL type such as bigint, string or decimal(10,2): {first_line(error)}",
-            ) from None
-    return schema

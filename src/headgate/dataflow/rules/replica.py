@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from headgate.dataflow.relation import SIGNS, column_list, quoted
 from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT
-from headgate.delta.events import DELETE, OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT
+from headgate.delta.events import DELETE, OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT
 
 TRANSACTION_AT = "__transaction_at"
 
@@ -19,7 +19,14 @@ _ORDER = f"{POSITION}, {SEQUENCE}"
 
 
 def transaction_changes(
-    columns: tuple[str, ...], key: tuple[str, ...], events: str, old: str | None, *, partial: bool, truncated: bool
+    columns: tuple[str, ...],
+    key: tuple[str, ...],
+    events: str,
+    old: str | None,
+    *,
+    partial: bool,
+    truncated: bool,
+    observed: bool = False,
 ) -> str:
     """The query of changes per transaction: columns, `__commit_at`, position, transaction time, job, weight.
 
@@ -41,12 +48,16 @@ def transaction_changes(
     every = f"({' UNION ALL '.join(parts)})"
     if partial:
         every = _completed(columns, key, every)
-    last = f"(SELECT *, ROW_NUMBER() OVER (PARTITION BY {keys}, {POSITION} ORDER BY {SEQUENCE} DESC) AS __last FROM {every})"
-    image = f"struct({images})"
+    numbered = (
+        f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {keys}, {POSITION} ORDER BY {SEQUENCE} DESC) AS __last FROM {every}"
+    )
+    last = f"(SELECT * FROM ({numbered}) WHERE __last = 1)"
+    if observed:
+        last = _that_differ(columns, keys, last)
+    image = f"IF({OP} <> {DELETE}, struct({images}), NULL)"
     chained = (
-        f"(SELECT {POSITION}, {TRANSACTION_AT}, {JOB}, IF({OP} = {UPSERT}, {image}, NULL) AS __new,"
-        f" LAG(IF({OP} = {UPSERT}, {image}, NULL)) OVER (PARTITION BY {keys} ORDER BY {POSITION}) AS __old"
-        f" FROM {last} WHERE __last = 1)"
+        f"(SELECT {POSITION}, {TRANSACTION_AT}, {JOB}, {image} AS __new,"
+        f" LAG({image}) OVER (PARTITION BY {keys} ORDER BY {POSITION}) AS __old FROM {last})"
     )
     values = ", ".join(f"__image.{quoted(name)} AS {quoted(name)}" for name in (*columns, COMMIT_AT))
     return (
@@ -57,9 +68,17 @@ def transaction_changes(
     )
 
 
+def _that_differ(columns: tuple[str, ...], keys: str, events: str) -> str:
+    """Without the observed rows that are as the key's event before left it."""
+    image = f"IF({OP} <> {DELETE}, struct({column_list(columns)}), NULL)"
+    before = f"LAG({image}) OVER (PARTITION BY {keys} ORDER BY {POSITION})"
+    compared = f"SELECT *, {OP} = {OBSERVED} AND {image} <=> {before} AS __same FROM {events}"
+    return f"(SELECT * FROM ({compared}) WHERE NOT __same)"
+
+
 def _truncations(columns: tuple[str, ...], key: tuple[str, ...], events: str, old: str | None) -> str:
     """A delete of every key that is or may be there when the table is emptied."""
-    present = [f"SELECT {column_list(key)}, {POSITION} AS __since FROM {events} WHERE {OP} = {UPSERT}"]
+    present = [f"SELECT {column_list(key)}, {POSITION} AS __since FROM {events} WHERE {OP} IN ({UPSERT}, {OBSERVED})"]
     if old is not None:
         present.append(f"SELECT {column_list(key)}, -1L AS __since FROM {old}")
     images = ", ".join(

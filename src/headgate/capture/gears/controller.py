@@ -1,0 +1,111 @@
+"""The policy that chooses a gear: a pure function of the settings, what is observed, and now.
+
+The gain weighs the source's throughput τ against how requests are served (staleness S, latency L, expired share Er):
+
+    G = w · α·τ + (1 − w) · β / (S · L · Er)
+
+α·τ is the share of the undisturbed throughput. S and L count in periods of the lowest gear, all three are kept within
+[ε, 1], and β = ε³, so both terms lie within [0, 1]. For each gear the controller predicts the throughput from the
+load it puts on the source, and the outcome of the waiting requests from when its next task would be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil
+
+from headgate.capture.gears.requests import Freshness, Measures, Outcome, Request, measure
+from headgate.config.gears import Gear, GearSettings
+
+_SHORTEST = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the controller knows."""
+
+    gear: Gear
+    waiting: Sequence[Request]
+    captured: Freshness
+    reading: Freshness
+    """The newest range that a worker has: what it meets is on its way, whatever the gear."""
+    planned: Freshness
+    """The newest range of all; it may still wait for a worker."""
+    planned_at: datetime
+    """When the source was last looked at."""
+    tasks: int
+    """Tasks that wait for a worker or are being read."""
+    task_time: timedelta
+    """What a task takes without waiting for a worker: planning, reading and publishing it, lately."""
+    load_cost: float
+    """The share of throughput that one busy session takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    gear: Gear
+    reason: str
+
+
+def gain(settings: GearSettings, throughput: float, measures: Measures, now: datetime) -> float:
+    """The gain of a throughput (a share of the undisturbed one) and of how requests are served."""
+    scale, epsilon = max(settings.lowest.period, _SHORTEST), settings.epsilon
+    terms = (measures.staleness / scale, measures.latency / scale, measures.expired)
+    quality = 1.0
+    for term in terms:
+        quality *= epsilon / min(1.0, max(epsilon, term))
+    w = settings.w_at(now)
+    return w * throughput + (1 - w) * quality
+
+
+def choose(settings: GearSettings, observation: Observation, now: datetime) -> Choice:
+    """The gear to be in, and why; the present one unless another promises clearly more."""
+    if len(settings.gears) == 1:
+        return Choice(settings.lowest, "there is only this gear")
+    if not observation.waiting:
+        return Choice(settings.lowest, "no request waits")
+    open_requests = [request for request in observation.waiting if not request.met_by(observation.reading)]
+    if not open_requests:
+        return Choice(settings.lowest, "all that requests need is being read")
+    promised = {gear: predict(gear, observation, open_requests, now) for gear in settings.gears}
+    gains = {
+        gear: gain(settings, undisturbed_share(gear, observation), measures, now) for gear, measures in promised.items()
+    }
+    best = max(reversed(settings.gears), key=gains.__getitem__)
+    present = observation.gear
+    if present in gains and gains[best] <= gains[present] + settings.hysteresis:
+        return Choice(present, "no other gear promises clearly more")
+    measures = promised[best]
+    against = f" against {gains[present]:.2f}" if present in gains else ""
+    return Choice(
+        best,
+        f"gain {gains[best]:.2f}{against}: {measures.requests} waiting, to be answered in "
+        f"{measures.latency.total_seconds():.3f} s, {measures.expired:.0%} expiring",
+    )
+
+
+def undisturbed_share(gear: Gear, observation: Observation) -> float:
+    """The share of its throughput that the source keeps in a gear."""
+    load = observation.task_time / max(gear.period, observation.task_time / gear.workers, _SHORTEST)
+    return max(0.0, 1 - observation.load_cost * load)
+
+
+def predict(gear: Gear, observation: Observation, requests: Sequence[Request], now: datetime) -> Measures:
+    """How these requests would be served in a gear.
+
+    What expires is as stale as this gear keeps things on average, which is what the next such requests will find.
+    """
+    next_plan_at = min(max(now, observation.planned_at + gear.period), now + gear.period)
+    usual = Freshness(observation.captured.position, now - gear.period / 2 - observation.task_time)
+
+    def outcome(request: Request) -> Outcome:
+        if request.met_by(observation.planned):
+            begins_at, tasks = now, observation.tasks
+        else:
+            begins_at, tasks = next_plan_at, observation.tasks + 1
+        done_at = begins_at + ceil(tasks / gear.workers) * observation.task_time
+        return request.served(usual, done_at) if done_at <= request.deadline else request.expired(usual)
+
+    return measure([outcome(request) for request in requests])

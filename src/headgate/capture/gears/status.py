@@ -1,0 +1,45 @@
+"""What an agent says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from headgate.capture.gears.requests import Freshness, Measures
+from headgate.capture.gears.throughput import Interval
+from headgate.config.gears import Gear
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A change of gear."""
+
+    at: datetime
+    before: Gear
+    after: Gear
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """An agent at one moment."""
+
+    gear: Gear
+    reason: str
+    """Why it is in this gear."""
+    shifts: tuple[Shift, ...]
+    """The latest ones, in order."""
+    captured: Freshness
+    waiting: int
+    """Requests without an outcome."""
+    measures: Measures
+    """Of the recent requests."""
+    throughput: Interval | None
+    """What the source committed lately, and the load of capture meanwhile; None before the first interval."""
+    queued: int
+    """Tasks that wait for a worker."""
+    in_flight: int
+    """Tasks that are planned and not published, those that wait included."""
+    problem: BaseException | None
+    """What capture is trying to get over, or what stopped it."""
+    stopped: bool

@@ -1,0 +1,1 @@
+"""Changes from PostgreSQL, by log, by trigger or by timestamp."""

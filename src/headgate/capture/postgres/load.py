@@ -1,0 +1,60 @@
+"""Reads tables whole, as one transaction of the stream log, in a snapshot that a session of ours holds open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.capture.postgres.catalog import PostgresTable
+from headgate.capture.postgres.connection import connect
+from headgate.capture.postgres.problems import source_errors
+from headgate.capture.postgres.rows import EventRows
+from headgate.capture.postgres.snapshot import Progress, copy_tables
+from headgate.capture.streamlog import StreamLog
+from headgate.delta.events import TRUNCATE
+
+
+@contextmanager
+def held_snapshot(dsn: str, name: str) -> Iterator[tuple[str, str]]:
+    """A snapshot of the source, and the name under which other sessions can use it inside the `with` block."""
+    with connect(dsn, application=f"headgate {name}") as connection, source_errors("holding a snapshot"):
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        row = connection.execute("SELECT pg_current_snapshot()::text, pg_export_snapshot()").fetchone()
+        assert row is not None
+        yield row
+        connection.execute("COMMIT")
+
+
+def load_tables(
+    dsn: str,
+    snapshot: str,
+    tables: Sequence[PostgresTable],
+    log: StreamLog,
+    *,
+    position: int,
+    at: datetime,
+    replacing: bool,
+    progress: Callable[[Progress], None] | None = None,
+    keep: Callable[[str, pa.RecordBatch], pa.RecordBatch] = lambda name, rows: rows,
+) -> None:
+    """Puts the tables as they are in an exported snapshot into the log, durably; `replacing` what it had of them.
+
+    `keep` chooses among the rows of a table.
+    """
+    at = at if log.end_commit_at is None else max(at, log.end_commit_at)
+    with log.begin(position, at, initial=not replacing) as writer:
+        if replacing:
+            for number, table in enumerate(tables):
+                ops, sequences = np.array([TRUNCATE], dtype=np.int8), np.array([number], dtype=np.int64)
+                writer.write(table.source_table.name, EventRows(table).build({}, ops, sequences))
+
+        def write(name: str, rows: pa.RecordBatch) -> None:
+            writer.write(name, keep(name, rows))
+
+        copy_tables(dsn, snapshot, tables, write, first=len(tables), progress=progress)
+        writer.commit()
+    log.sync()

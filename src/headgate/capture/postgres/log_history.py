@@ -1,0 +1,273 @@
+"""What headgate has of a source's log, and what it told the server: kept so that nothing is lost or taken twice.
+
+The slot, the publication and a file beside the stream log belong together. A table is captured from its load on:
+
+    main slot      ──────────────────── changes ── C ── changes of the table, too ──►
+    a slot at C, for a while            all rows of its snapshot, as one transaction just before C
+
+First contact is the load of all tables. A load that was interrupted starts over; the file tells which was begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import psycopg
+
+from headgate.capture.postgres.catalog import PostgresTable
+from headgate.capture.postgres.connection import connect
+from headgate.capture.postgres.cursor import CursorFile
+from headgate.capture.postgres.log_load import identify, load_tables, new_slot
+from headgate.capture.postgres.log_state import KnownTable, LogState, known_table, read_state, write_state
+from headgate.capture.postgres.log_tables import LogTables, TableDefinition, TableProblem, with_columns
+from headgate.capture.postgres.pgoutput import show_lsn
+from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup
+from headgate.capture.postgres.sessions import Sessions
+from headgate.capture.postgres.slot import (
+    RESNAPSHOT,
+    SlotStatus,
+    drop_publication,
+    drop_slot,
+    memberships,
+    publish_tables,
+    read_slot,
+    require_logged,
+    require_server,
+)
+from headgate.capture.postgres.snapshot import Progress
+from headgate.capture.streamlog import StreamLog
+from headgate.clock import Clock
+from headgate.errors import DefiniteError
+
+OnSchema = Callable[[str, PostgresTable], None]
+EVER = 1 << 62
+"""A position that is never reached."""
+
+
+class LogHistory:
+    """One source's slot and what is known of its tables; used by one thread at a time."""
+
+    def __init__(
+        self,
+        dsn: str,
+        name: str,
+        definitions: Sequence[TableDefinition],
+        *,
+        log: StreamLog,
+        sessions: Sessions,
+        clock: Clock,
+        on_schema: OnSchema | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        """Opens what was left behind; at first contact, reads all tables."""
+        self.name = name
+        self._dsn = dsn
+        self._definitions = {definition.called: definition for definition in definitions}
+        self._log = log
+        self._sessions = sessions
+        self._clock = clock
+        self._on_schema = on_schema
+        self._progress = progress
+        self._file = CursorFile(log.folder)
+        present = self._present()
+        state = read_state(self._file)
+        self._state = self._new_slot(present, {}) if state is None else state
+        self._forget_removed(present)
+        self.tables = self._known(present)
+        """The loaded tables."""
+
+    @property
+    def offset(self) -> int:
+        """A position in the stream log minus the one in the WAL."""
+        return self._state.offset
+
+    @property
+    def told(self) -> int:
+        """Everything before this position in the WAL is durable here, and the server may have heard so."""
+        return max(self._state.told, self._log.durable - self._state.offset)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Tables that the project names and that are not loaded yet."""
+        return tuple(name for name in self._definitions if name not in self.tables.tables)
+
+    def tell(self, lsn: int) -> None:
+        """Remembers that the server will hear of this position."""
+        if lsn > self.told:
+            self._save(replace(self._state, told=lsn))
+
+    def verify(self, position: int) -> None:
+        """Makes sure that the server, which stands at `position`, goes on from where we are."""
+        with connect(self._dsn, application=f"headgate {self.name}", replication=True) as connection:
+            self.require_same(connection, position)
+        self.inspect(position)
+
+    def require_same(self, connection: psycopg.Connection, position: int) -> None:
+        """Refuses a server with another history than ours; the connection is one for replication."""
+        system, timeline = identify(connection)
+        if (system, timeline) != (self._state.system, self._state.timeline):
+            other = system != self._state.system
+            what = "another server" if other else f"on timeline {timeline}: a restored or promoted copy"
+            raise SourceHistoryLost(f"the server behind the dsn is {what}", hint=RESNAPSHOT)
+        if position < self.told:
+            raise SourceHistoryLost(
+                f"the server's log ends at {show_lsn(position)}, before what headgate has of it ({show_lsn(self.told)}):"
+                " it was restored from a backup",
+                hint=RESNAPSHOT,
+            )
+
+    def inspect(self, position: int) -> SlotStatus:
+        """Looks at the slot and the publication while the server stands at `position`."""
+        with self._sessions.borrow("looking at the replication slot") as connection:
+            status = read_slot(connection, self.name)
+            entries = memberships(connection, self.name)
+        if status.confirmed > self.told:
+            raise SourceHistoryLost(
+                f"the replication slot {self.name} stands at {show_lsn(status.confirmed)}, but headgate has changes up to"
+                f" {show_lsn(self.told)} only: someone else read from it",
+                hint=RESNAPSHOT,
+            )
+        for name in self.tables.tables:
+            known = self._state.tables[name]
+            if known.problem is None and entries.get(known.oid) != known.entry:
+                error = SourceSetup(f"{name} was dropped at the source, or taken out of the publication {self.name}")
+                self.tables.stop(name, position + self.offset, error)
+        return status
+
+    def drop(self, retained: int, limit: int) -> SourceHistoryLost:
+        """Gives up the slot, so that the source's disk does not fill; the error to raise."""
+        with self._sessions.borrow("dropping the replication slot") as connection:
+            drop_slot(connection, self.name)
+        return SourceHistoryLost(
+            f"the server held {retained >> 20} MB of WAL for headgate, more than the limit of {limit >> 20} MB, so the"
+            f" replication slot {self.name} was dropped",
+            hint=f"{RESNAPSHOT}; mind that transactions that run for long hold WAL, too",
+        )
+
+    def remove(self) -> None:
+        """Leaves nothing of ours at the source."""
+        with self._sessions.borrow("dropping the replication slot") as connection:
+            drop_slot(connection, self.name)
+            drop_publication(connection, self.name)
+
+    def load(self, names: Iterable[str], drain: Callable[[int], None]) -> None:
+        """Reads tables whole at a point of the stream; `drain` captures what the others committed before that point."""
+        with self._sessions.borrow("publishing the tables") as connection:
+            present = {name: self._definitions[name].read(connection) for name in names}
+            require_logged(present.values())
+            publish_tables(connection, self.name, {**self.tables.tables, **present}.values())
+            entries = memberships(connection, self.name)
+        again = {name for name in present if self._has_rows(name)}
+        for some in (present.keys() - again, again):
+            if some:
+                tables = {name: present[name] for name in some}
+                self._load(tables, entries, drain, replacing=some is again)
+
+    def begin_anew(self) -> None:
+        """Gives up the slot for another one; all tables are missing until they are loaded again."""
+        present = self._present()
+        self._state = self._new_slot(
+            present, {name: replace(known, load=EVER, again=True) for name, known in self._state.tables.items()}
+        )
+        self.tables = self._known(present)
+
+    def _present(self) -> dict[str, PostgresTable]:
+        with self._sessions.borrow("opening the source") as connection:
+            require_server(connection, self.name)
+            present = {name: definition.read(connection) for name, definition in self._definitions.items()}
+        require_logged(present.values())
+        return present
+
+    def _new_slot(self, present: Mapping[str, PostgresTable], tables: Mapping[str, KnownTable]) -> LogState:
+        """A slot in place of whatever a crash may have left, and what is to be remembered of it."""
+        with self._sessions.borrow("making the replication slot") as connection:
+            drop_slot(connection, self.name)
+            # The log is decoded with the catalog as it was then, so the publication comes first.
+            publish_tables(connection, self.name, present.values())
+        with new_slot(self._dsn, self.name) as slot:
+            # Positions grow even when the source's history begins anew.
+            offset = max(0, self._log.end + 1 - slot.load_at)
+            state = LogState(slot.system, slot.timeline, offset, slot.consistent, tables)
+            self._save(state)
+        return state
+
+    def _forget_removed(self, present: Mapping[str, PostgresTable]) -> None:
+        """Takes tables that the project no longer names out of the publication; should they come back, they are loaded."""
+        removed = {
+            name: known for name, known in self._state.tables.items() if name not in present and known.load < EVER
+        }
+        if removed:
+            with self._sessions.borrow("publishing the tables") as connection:
+                publish_tables(connection, self.name, present.values())
+            gone = {name: replace(known, load=EVER, again=self._has_rows(name)) for name, known in removed.items()}
+            self._save(replace(self._state, tables={**self._state.tables, **gone}))
+
+    def _known(self, present: Mapping[str, PostgresTable]) -> LogTables:
+        """The loaded tables as the stream log has them; what changed meanwhile and cannot be carried on stops a table."""
+        tables: dict[str, PostgresTable] = {}
+        problems: dict[str, TableProblem] = {}
+        for name, known in self._state.tables.items():
+            if name not in present or known.load > self._log.end:
+                continue
+            tables[name] = present[name]
+            if known.problem is not None:
+                problems[name] = known.problem
+                continue
+            try:
+                tables[name] = with_columns(present[name], known.oid, known.columns)
+            except DefiniteError as error:
+                problems[name] = problem = TableProblem.of(self._log.end + 1, error)
+                stopped = {name: replace(known, problem=problem)}
+                self._save(replace(self._state, tables={**self._state.tables, **stopped}))
+        return LogTables(tables, problems, catalog=self._catalog, changed=self._changed)
+
+    def _load(
+        self,
+        tables: Mapping[str, PostgresTable],
+        entries: Mapping[int, int],
+        drain: Callable[[int], None],
+        *,
+        replacing: bool,
+    ) -> None:
+        at = self._clock.now()
+        with new_slot(self._dsn, f"{self.name[:58]}_load", temporary=True) as slot:
+            drain(slot.consistent)
+            position = slot.load_at + self.offset
+            known = {
+                name: known_table(table, entries[table.oid], load=position, again=replacing)
+                for name, table in tables.items()
+            }
+            self._save(replace(self._state, tables={**self._state.tables, **known}))
+            load_tables(
+                self._dsn,
+                self._log,
+                slot.snapshot,
+                list(tables.values()),
+                position=position,
+                at=at,
+                replacing=replacing,
+                progress=self._progress,
+            )
+        self.tables = self._known({**self.tables.tables, **tables})
+
+    def _has_rows(self, name: str) -> bool:
+        """Whether the stream log has rows of a table from before the load that it is to get now."""
+        known = self._state.tables.get(name)
+        return known is not None and (known.again or known.load <= self._log.end)
+
+    def _catalog(self, name: str) -> PostgresTable:
+        with self._sessions.borrow(f"reading the definition of {name}") as connection:
+            return self._definitions[name].read(connection)
+
+    def _changed(self, name: str) -> None:
+        known = self._state.tables[name]
+        table, problem = self.tables.tables[name], self.tables.problems.get(name)
+        changed = known_table(table, known.entry, load=known.load, again=known.again, problem=problem)
+        self._save(replace(self._state, tables={**self._state.tables, name: changed}))
+        if problem is None and self._on_schema is not None:
+            self._on_schema(name, table)
+
+    def _save(self, state: LogState) -> None:
+        write_state(self._file, state)
+        self._state = state

@@ -1,0 +1,76 @@
+"""What the log method must remember across a crash beside the stream log itself, in one small file.
+
+`told` is written before the server hears it: a slot that stands further was moved by someone else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from headgate.capture.postgres.catalog import PostgresTable
+from headgate.capture.postgres.cursor import CursorFile
+from headgate.capture.postgres.log_tables import TableProblem
+
+
+@dataclass(frozen=True, slots=True)
+class KnownColumn:
+    """What tells one column from another in the log."""
+
+    name: str
+    type_oid: int
+    typmod: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTable:
+    """A captured table as its rows in the stream log are."""
+
+    oid: int
+    entry: int
+    """The publication's entry for it."""
+    columns: tuple[KnownColumn, ...]
+    load: int
+    """The load's position in the stream log; it is not complete when the log ends before."""
+    again: bool
+    """The stream log had rows of it before that load."""
+    problem: TableProblem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """How far capture has got; positions in the WAL, except `offset`, which makes them the stream log's."""
+
+    system: str
+    """The server's own number, and its timeline: another server has another history."""
+    timeline: int
+    offset: int
+    told: int
+    """The server has heard of positions up to this one at most."""
+    tables: Mapping[str, KnownTable]
+
+
+_FORMAT = TypeAdapter(LogState)
+
+
+def read_state(file: CursorFile) -> LogState | None:
+    content = file.read()
+    if content is None:
+        return None
+    try:
+        return _FORMAT.validate_python(content)
+    except ValidationError as error:
+        raise file.damaged(str(error.errors()[0]["msg"])) from None
+
+
+def write_state(file: CursorFile, state: LogState) -> None:
+    file.write(_FORMAT.dump_python(state, mode="json"))
+
+
+def known_table(
+    table: PostgresTable, entry: int, *, load: int, again: bool, problem: TableProblem | None = None
+) -> KnownTable:
+    columns = tuple(KnownColumn(column.name, column.type_oid, column.typmod) for column in table.columns)
+    return KnownTable(table.oid, entry, columns, load, again, problem)

@@ -1,0 +1,209 @@
+"""What headgate has of a source that is captured by timestamp: its tables, and what the last poll saw."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import psycopg
+import pyarrow as pa
+
+from headgate.capture.postgres.catalog import PostgresTable
+from headgate.capture.postgres.connection import connect, timeline_of
+from headgate.capture.postgres.cursor import CursorFile
+from headgate.capture.postgres.known_tables import KnownTables, OnSchema
+from headgate.capture.postgres.load import held_snapshot, load_tables
+from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup, source_errors
+from headgate.capture.postgres.sessions import Sessions
+from headgate.capture.postgres.slot import RESNAPSHOT
+from headgate.capture.postgres.snapshot import Progress
+from headgate.capture.postgres.timestamp_activity import read_activity
+from headgate.capture.postgres.timestamp_polling import Poll, Poller
+from headgate.capture.postgres.timestamp_state import TimestampState, read_state, write_state
+from headgate.capture.postgres.timestamp_tables import TimestampTable
+from headgate.capture.postgres.trigger_sql import next_transaction
+from headgate.capture.streamlog import StreamLog
+from headgate.clock import Clock
+
+REMEMBER_EVERY = timedelta(seconds=10)
+"""How old what is on disk may get while polls find nothing."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class TimestampHistory:
+    """One source's tables and its last poll."""
+
+    def __init__(
+        self,
+        dsn: str,
+        name: str,
+        definitions: Sequence[TimestampTable],
+        *,
+        log: StreamLog,
+        clock: Clock,
+        margin: timedelta,
+        on_schema: OnSchema | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        afresh: bool = False,
+    ) -> None:
+        """Opens what was left behind; at first contact, or `afresh`, reads all tables."""
+        self.log = log
+        self._dsn = dsn
+        self._name = name
+        self._wanted = {each.definition.called: each for each in definitions}
+        self._clock = clock
+        self._margin = margin
+        self._on_schema = on_schema or (lambda name, table: None)
+        self._progress = progress
+        self._file = CursorFile(log.folder)
+        self._state: TimestampState | None = None
+        self.sessions = Sessions(dsn, application=f"headgate {name}", opened=self._verify)
+        try:
+            present = self._present()
+            self.warnings = self._warnings(present)
+            """What the source's owner could do better."""
+            state = None if afresh else read_state(self._file)
+            if state is None or not self._has_loaded(state, state.tables):
+                self._begin(present)
+            else:
+                self._resume(state, present)
+        except BaseException:
+            self.sessions.close()
+            raise
+
+    @property
+    def last(self) -> Poll:
+        """What the last poll saw that is known to be on disk, or a later one that saw nothing new."""
+        state = self.state
+        return Poll(state.snapshot, state.activity)
+
+    @property
+    def state(self) -> TimestampState:
+        assert self._state is not None
+        return self._state
+
+    def poll(self, position: int) -> None:
+        """Appends what is new, as one transaction at this position, or behind the log's end; durable on return."""
+        end, before = self.log.end, self.state
+        found = self._poller.poll(self.last, max(position, end + 1), self._clock.now())
+        after = replace(before, snapshot=found.snapshot, activity=found.activity, tables=self.tables.known())
+        if self.log.end > end or found.activity.at - self._written_at > REMEMBER_EVERY:
+            self._save(after)
+        self._state = after
+
+    def resnapshot(self, tables: Collection[str] | None) -> None:
+        """Reads captured tables whole, or begins anew with all; no poll may run meanwhile."""
+        present = self._present()
+        if tables is None:
+            self._begin(present)
+        else:
+            self._load(present, tuple(name for name in present if name in tables))
+
+    def _has_loaded(self, state: TimestampState, names: Collection[str]) -> bool:
+        """Whether none of the tables was cut short while it was read whole."""
+        return self.log.end >= state.load_position or not set(names) & set(state.loading)
+
+    def _begin(self, present: Mapping[str, PostgresTable]) -> None:
+        self._state = None
+        self._know({}, None)
+        self._load(present, tuple(present))
+
+    def _resume(self, state: TimestampState, present: Mapping[str, PostgresTable]) -> None:
+        kept = {
+            name: table
+            for name, table in present.items()
+            if name in state.tables and state.tables[name].oid == table.oid and self._has_loaded(state, [name])
+        }
+        self._state, self._written_at = state, state.activity.at
+        self._know(kept, state)
+        added = tuple(name for name in present if name not in kept)
+        if added:
+            self._load(present, added)
+        # A connection, and with it a look at the server's history, before anything is promised.
+        with self.sessions.borrow("opening the source"):
+            pass
+
+    def _load(self, present: Mapping[str, PostgresTable], names: tuple[str, ...]) -> None:
+        """Reads tables whole, as one transaction of the log. Others go on from their last poll."""
+        at, position = self._clock.now(), self.log.end + 1
+        others = {name: table for name, table in self.tables.tables.items() if name not in names}
+        known = {name: table for name, table in self.tables.known().items() if name in others}
+        replacing = self.log.end > 0 and (self._state is None or bool(set(names) & set(self._state.tables)))
+        with self.sessions.borrow("looking at running transactions") as connection:
+            activity, timeline = read_activity(connection), timeline_of(connection)
+        with held_snapshot(self._dsn, self._name) as (snapshot, exported):
+            if self._state is None:
+                self._state = TimestampState(timeline, snapshot, activity, (), 0, {})
+            tables = {**others, **{name: present[name] for name in names}}
+            self._know(tables, replace(self.state, tables=known))
+            self._save(replace(self.state, loading=names, load_position=position, tables=self.tables.known()))
+            load_tables(
+                self._dsn,
+                exported,
+                [present[name] for name in names],
+                self.log,
+                position=position,
+                at=at,
+                replacing=replacing,
+                progress=self._progress,
+                keep=lambda name, rows: self._living(present[name], name, rows),
+            )
+
+    def _living(self, table: PostgresTable, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return self._wanted[name].living(table, rows)
+
+    def _know(self, tables: Mapping[str, PostgresTable], state: TimestampState | None) -> None:
+        known = {} if state is None else {name: table for name, table in state.tables.items() if name in tables}
+        self.tables = KnownTables(tables, known, self._on_schema, self.log.end + 1)
+        self._poller = Poller(self.sessions, self._wanted, self.tables, self.log, self._margin)
+
+    def _present(self) -> dict[str, PostgresTable]:
+        with (
+            connect(self._dsn, application=f"headgate {self._name}") as connection,
+            source_errors("opening the source"),
+        ):
+            _require_privileges(connection)
+            return {name: wanted.read(connection) for name, wanted in self._wanted.items()}
+
+    def _warnings(self, present: Mapping[str, PostgresTable]) -> tuple[str, ...]:
+        with (
+            connect(self._dsn, application=f"headgate {self._name}") as connection,
+            source_errors("opening the source"),
+        ):
+            found = [each for name, table in present.items() for each in self._wanted[name].warnings(connection, table)]
+        for each in found:
+            _LOGGER.warning("capture by timestamp: source=%s %s", self._name, each)
+        return tuple(found)
+
+    def _save(self, state: TimestampState) -> None:
+        write_state(self._file, state)
+        self._state, self._written_at = state, state.activity.at
+
+    def _verify(self, connection: psycopg.Connection) -> None:
+        """Refuses a source that is not the one that was polled."""
+        state = self._state
+        if state is None:
+            return
+        timeline, row = timeline_of(connection), connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+        assert row is not None
+        if timeline != state.timeline:
+            raise _lost(f"it is on timeline {timeline}, a restored or promoted copy")
+        if next_transaction(state.snapshot) > next_transaction(row[0]):
+            raise _lost("its transactions lie before those that were captured, so it was restored")
+
+
+def _require_privileges(connection: psycopg.Connection) -> None:
+    allowed = connection.execute("SELECT pg_has_role('pg_read_all_stats', 'USAGE')").fetchone()
+    if allowed == (False,):
+        user = connection.info.user
+        raise SourceSetup(
+            f"the role {user} does not see when transactions of others began, so their rows could be missed",
+            hint=f"GRANT pg_read_all_stats TO {user}",
+        )
+
+
+def _lost(what: str) -> SourceHistoryLost:
+    return SourceHistoryLost(f"the source is not as capture left it: {what}", hint=RESNAPSHOT)

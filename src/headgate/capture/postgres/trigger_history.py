@@ -1,0 +1,292 @@
+"""What headgate has of a source's audit table, and what it told the source: so that nothing is lost or taken twice.
+
+The audit table with its triggers and the file beside the stream log are one thing here. Each new session is compared with
+it: a source that was restored, or whose audit table someone replaced, no longer has the changes that come next.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import psycopg
+
+from headgate.capture.postgres import trigger_sql
+from headgate.capture.postgres.catalog import PostgresTable, read_table
+from headgate.capture.postgres.connection import connect, timeline_of
+from headgate.capture.postgres.cursor import CursorFile
+from headgate.capture.postgres.known_tables import KnownTable, KnownTables, OnSchema
+from headgate.capture.postgres.load import held_snapshot, load_tables
+from headgate.capture.postgres.log_tables import TableDefinition
+from headgate.capture.postgres.problems import SourceHistoryLost
+from headgate.capture.postgres.sessions import Sessions
+from headgate.capture.postgres.slot import RESNAPSHOT
+from headgate.capture.postgres.snapshot import Progress
+from headgate.capture.postgres.trigger_batch import AuditBatch, SnapshotRange
+from headgate.capture.postgres.trigger_reading import AuditReader
+from headgate.capture.postgres.trigger_sql import Objects, shortened
+from headgate.capture.postgres.trigger_state import (
+    TriggerState,
+    batch_at,
+    first_position,
+    read_state,
+    write_state,
+)
+from headgate.capture.streamlog import StreamLog
+from headgate.clock import Clock
+
+_NOTHING = "1:1:"
+"""A snapshot that sees no transaction."""
+
+
+class TriggerHistory:
+    """One capture's audit table and what is known of its tables; made when capture begins."""
+
+    def __init__(
+        self,
+        dsn: str,
+        name: str,
+        definitions: Sequence[TableDefinition],
+        *,
+        log: StreamLog,
+        clock: Clock,
+        on_schema: OnSchema | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        afresh: bool = False,
+    ) -> None:
+        """Opens what was left behind; at first contact, installs the triggers and reads all tables."""
+        self.objects = Objects(shortened(name))
+        self.log = log
+        self._dsn = dsn
+        self._clock = clock
+        self._on_schema = on_schema or (lambda name, table: None)
+        self._progress = progress
+        self._definitions = {definition.called: definition for definition in definitions}
+        self._file = CursorFile(log.folder)
+        self._lock = threading.Lock()
+        self._durable = (0, _NOTHING)
+        self.timed = False
+        self.sessions = Sessions(dsn, application=f"headgate {name}", opened=self._verify)
+        self._state = read_state(self._file)
+        try:
+            present = self._present()
+            if afresh or self._state is None or not self._has_loaded(self._state):
+                self._begin(present, self._next_batch)
+            else:
+                self._resume(self._state, present)
+        except BaseException:
+            self.sessions.close()
+            raise
+
+    @property
+    def state(self) -> TriggerState:
+        assert self._state is not None
+        return self._state
+
+    def look(self, since: str) -> tuple[str, datetime, bool]:
+        """The source's snapshot and time, and whether changes are visible that were not in the snapshot `since`."""
+        query = trigger_sql.look(self.objects, self.state.token, since)
+        with self.sessions.borrow("looking for changes") as connection:
+            try:
+                row = connection.execute(query).fetchone()
+            except psycopg.errors.UndefinedTable:
+                raise self._lost("its audit table is gone") from None
+        assert row is not None
+        snapshot, source_at, news, ours = row
+        if not ours:
+            raise self._lost("its audit table was replaced")
+        return snapshot, source_at, news
+
+    def read(self, wanted: SnapshotRange) -> AuditBatch:
+        """The changes of a range."""
+        memory = self.log.transaction_bytes
+        reader = AuditReader(self.sessions, self.objects, self.tables, self.log.spool_folder, memory)
+        return reader.read(wanted, timed=self.timed)
+
+    def publish(self, batch: AuditBatch) -> None:
+        """Appends what the log does not have of a batch; durable on return."""
+        wanted = batch.range
+        with self._lock:
+            self._save(
+                replace(
+                    self.state,
+                    batch=wanted.batch,
+                    after=wanted.after,
+                    upto=wanted.upto,
+                    loading=(),
+                    tables=self.tables.known(),
+                )
+            )
+        batch.append_to(self.log)
+        self.log.sync()
+        self._durable = (wanted.batch, wanted.upto)
+        batch.forget()
+
+    def nothing(self, wanted: SnapshotRange) -> AuditBatch:
+        """A batch without changes."""
+        return AuditBatch(wanted, self.log.spool_folder, self.log.transaction_bytes)
+
+    def skip(self, wanted: SnapshotRange) -> None:
+        """Takes note of a range without changes of ours, all before it being durable."""
+        self._durable = (self._durable[0], wanted.upto)
+
+    def acknowledge(self) -> None:
+        """Has the source let go of the changes that are durable here."""
+        batch, upto = self._durable
+        with self.sessions.borrow("trimming the audit table") as connection:
+            done = connection.execute(trigger_sql.acknowledge(self.objects, self.state.token, batch, upto))
+            if done.rowcount != 1:
+                raise self._lost("its audit table was replaced")
+        with self._lock:
+            self._state = replace(self.state, acknowledged=batch)
+
+    def require_triggers(self) -> None:
+        """Stops the tables whose triggers someone dropped or disabled: changes may have gone unnoticed."""
+        tables = {table.oid: name for name, table in self.tables.tables.items() if name not in self.tables.problems}
+        with self.sessions.borrow("looking at the triggers") as connection:
+            noted = trigger_sql.noted_tables(connection, self.objects, list(tables))
+        for oid in tables.keys() - noted:
+            what = f"the triggers of {self.tables.tables[tables[oid]].qualified} were dropped or disabled"
+            self.tables.stop(tables[oid], self.log.end + 1, what)
+
+    def resnapshot(self, tables: Collection[str] | None, batch: int) -> None:
+        """Reads captured tables whole, or begins anew with all, as this batch or later ones."""
+        present = self._present()
+        if tables is None:
+            self._begin(present, batch)
+        else:
+            self._load_into(present, tuple(name for name in present if name in tables), batch)
+
+    def remove(self) -> None:
+        """Drops the triggers and the audit table at the source, and forgets about them here."""
+        with self.sessions.borrow("removing the triggers") as connection:
+            trigger_sql.remove(connection, self.objects)
+        self._file.path.unlink(missing_ok=True)
+
+    # The beginning, and going on
+
+    def _has_loaded(self, state: TriggerState) -> bool:
+        """Whether there was a first load; a later one that was interrupted is repeated when capture goes on."""
+        return set(state.loading) != set(state.tables) or self.log.end >= first_position(state.batch)
+
+    def _begin(self, present: Mapping[str, PostgresTable], batch: int) -> None:
+        self._state = None
+        token = secrets.token_hex(8)
+        self.tables = self._known_tables({}, {})
+        with self.sessions.borrow("installing the triggers") as connection:
+            trigger_sql.install(connection, self.objects, token)
+            timeline = timeline_of(connection)
+        # Before any table is in it, so that an interrupted load starts over.
+        self._state = TriggerState(token, timeline, batch, _NOTHING, _NOTHING, 0, (), {})
+        self._load_into(present, tuple(present), batch)
+
+    def _resume(self, state: TriggerState, present: Mapping[str, PostgresTable]) -> None:
+        loaded = self.log.end >= first_position(state.batch) or not state.loading
+        known = {name: table for name, table in state.tables.items() if loaded or name not in state.loading}
+        kept = {name: table for name, table in present.items() if name in known and known[name].oid == table.oid}
+        self.tables = self._known_tables(kept, {name: known[name] for name in kept})
+        if loaded and not state.loading:
+            # A crash may have cut it short; what the log has is left out.
+            self.publish(self.read(self._range(state.batch, state.after, state.upto)))
+        added = tuple(name for name in present if name not in kept)
+        if added:
+            self._load_into(present, added, self._next_batch)
+        gone = [name for name in state.tables if name not in present]
+        if gone:
+            with self.sessions.borrow("removing triggers") as connection:
+                trigger_sql.drop_triggers(connection, self.objects, [state.tables[name].oid for name in gone])
+
+    def _load_into(self, present: Mapping[str, PostgresTable], names: tuple[str, ...], batch: int) -> None:
+        """Puts tables into the log as they are at a point up to which all others were captured before."""
+        state = self.state
+        with self.sessions.borrow("installing the triggers") as connection:
+            trigger_sql.create_triggers(connection, self.objects, [present[name] for name in names])
+        replacing = self.log.end > 0 and (not state.tables or bool(set(names) & set(state.tables)))
+        at = self._clock.now()
+        with held_snapshot(self._dsn, self.objects.name) as (snapshot, exported):
+            others = {name: table for name, table in self.tables.tables.items() if name not in names}
+            known = {name: table for name, table in self.tables.known().items() if name in others}
+            self.tables = self._known_tables(others, known)
+            if others:
+                self.publish(self.read(self._range(batch, state.upto, snapshot)))
+                batch += 1
+            tables = {**others, **{name: present[name] for name in names}}
+            self.tables = self._known_tables(tables, known)
+            self._save(
+                replace(
+                    self.state,
+                    batch=batch,
+                    after=snapshot,
+                    upto=snapshot,
+                    loading=names,
+                    tables=self.tables.known(),
+                )
+            )
+            load_tables(
+                self._dsn,
+                exported,
+                [present[name] for name in names],
+                self.log,
+                position=first_position(batch),
+                at=at,
+                replacing=replacing,
+                progress=self._progress,
+            )
+            self._durable = (batch, snapshot)
+
+    def _present(self) -> dict[str, PostgresTable]:
+        with connect(self._dsn, application=f"headgate {self.objects.name}") as connection:
+            return {
+                name: read_table(connection, each.table, each.key, called=name, types=each.types)
+                for name, each in self._definitions.items()
+            }
+
+    @property
+    def _next_batch(self) -> int:
+        return batch_at(self.log.end) + 1 if self.log.end else 0
+
+    def _known_tables(self, tables: Mapping[str, PostgresTable], known: Mapping[str, KnownTable]) -> KnownTables:
+        return KnownTables(tables, known, self._on_schema, self.log.end + 1)
+
+    def _range(self, batch: int, after: str, upto: str) -> SnapshotRange:
+        return SnapshotRange(batch, 0, after, upto, self._clock.now(), timedelta(0))
+
+    def _save(self, state: TriggerState) -> None:
+        write_state(self._file, state)
+        self._state = state
+
+    # Whether the source still is the one we know
+
+    def _verify(self, connection: psycopg.Connection) -> None:
+        """Refuses a source that is not the one whose changes we have."""
+        timed = connection.execute("SELECT current_setting('track_commit_timestamp')::bool").fetchone()
+        self.timed = timed == (True,)
+        state = self._state
+        if state is None:
+            return
+        timeline, snapshot = (
+            timeline_of(connection),
+            connection.execute("SELECT pg_current_snapshot()::text").fetchone(),
+        )
+        if timeline != state.timeline:
+            raise self._lost(f"it is on timeline {timeline}, a restored or promoted copy")
+        assert snapshot is not None
+        if trigger_sql.next_transaction(state.upto) > trigger_sql.next_transaction(snapshot[0]):
+            raise self._lost("its transactions lie before those that were captured, so it was restored")
+        found = trigger_sql.read_capture(connection, self.objects)
+        if found is None or found[0] != state.token:
+            raise self._lost("its audit table is gone" if found is None else "its audit table was replaced")
+        if found[1] < state.acknowledged:
+            raise self._lost("it does not know what it was told last, so it was restored")
+        if found[1] > state.batch:
+            raise self._lost(
+                "it let go of changes that are not here, so this warehouse was restored, or there is another"
+            )
+
+    def _lost(self, what: str) -> SourceHistoryLost:
+        return SourceHistoryLost(
+            f"the source of {self.objects.name} is not as capture left it: {what}", hint=RESNAPSHOT
+        )

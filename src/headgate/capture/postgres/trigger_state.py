@@ -1,0 +1,67 @@
+"""What capture by trigger must remember across a crash beside the stream log, in one small file.
+
+A batch is written here before any of its transactions is appended, so that one that was appended in part is read again
+between the same two snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from headgate.capture.postgres.cursor import CursorFile
+from headgate.capture.postgres.known_tables import KnownTable
+
+_TRANSACTIONS = 1 << 28
+"""More than one batch ever has."""
+
+
+def first_position(batch: int) -> int:
+    """The position of the first transaction of a batch."""
+    return batch * _TRANSACTIONS + 1
+
+
+def last_position(batch: int) -> int:
+    """No transaction of the batch is behind this position, and all of the next one are."""
+    return (batch + 1) * _TRANSACTIONS
+
+
+def batch_at(position: int) -> int:
+    """The batch that a position belongs to."""
+    return max(position - 1, 0) // _TRANSACTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerState:
+    """How far capture has got: everything visible in the snapshot `upto` is in the stream log once the batch is."""
+
+    token: str
+    """What the audit table was created with: another one has another history."""
+    timeline: int
+    batch: int
+    after: str
+    upto: str
+    acknowledged: int
+    """The source had let go of the changes up to this batch at least."""
+    loading: tuple[str, ...]
+    """Tables whose first load is this batch."""
+    tables: Mapping[str, KnownTable]
+
+
+_FORMAT = TypeAdapter(TriggerState)
+
+
+def read_state(file: CursorFile) -> TriggerState | None:
+    content = file.read()
+    if content is None:
+        return None
+    try:
+        return _FORMAT.validate_python(content)
+    except ValidationError as error:
+        raise file.damaged(str(error.errors()[0]["msg"])) from None
+
+
+def write_state(file: CursorFile, state: TriggerState) -> None:
+    file.write(_FORMAT.dump_python(state, mode="json"))
