@@ -37,6 +37,7 @@ from headgate.dataflow.rules.linear import renaming
 from headgate.dataflow.typed_graph import TypedGraph
 from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, WEIGHT, JobId
 from headgate.errors import FlowFailed
+from headgate.runtime import chains
 from headgate.runtime.stored import BatchViews, StoredTable
 
 _FEW_ROWS = 5_000
@@ -89,9 +90,10 @@ class Evaluation:
 
     def _fused_result(self, fused: Fused) -> pa.Table | None:
         """State and result of an aggregate at the top, from one execution."""
-        if fused.changes is None:
+        if fused.rows is None:
             return None
-        rows, _ = self._views.collect(f"SELECT * FROM {fused.changes.source}")
+        rows, _ = self._views.collect(f"SELECT * FROM {fused.rows.source}")
+        rows = chains.group_changes(rows, fused.group, tuple(fused.state_columns), fused.size)
         if rows.num_rows == 0:
             return None
         state = rows.select([*fused.state_columns, JOB, WEIGHT])

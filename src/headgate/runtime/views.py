@@ -14,6 +14,8 @@ from pyspark.sql.types import StructType
 
 from headgate.warehouse.local import local_frame
 
+_FEW_ROWS = 10_000
+
 _numbers = itertools.count()
 _numbers_lock = threading.Lock()
 
@@ -31,9 +33,11 @@ class Views:
     def of_rows(self, rows: pa.Table, schema: StructType) -> str:
         """A view of Arrow rows; the columns take the schema's types, by position.
 
-        Spark is told that they are one partition: then grouping them needs no exchange, which costs more than the grouping.
+        Of a few rows Spark is told that they are one partition: then grouping them needs no exchange, which costs more
+        than the grouping.
         """
-        return self.of_frame(local_frame(self.session, rows, schema).coalesce(1))
+        frame = local_frame(self.session, rows, schema)
+        return self.of_frame(frame.coalesce(1) if rows.num_rows < _FEW_ROWS else frame)
 
     def of_frame(self, frame: DataFrame) -> str:
         name = _fresh_name()

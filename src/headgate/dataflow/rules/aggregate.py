@@ -84,16 +84,28 @@ def _state_delta(node: Aggregate, form: Running, run: Run) -> Relation | None:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """An aggregate with only filters and projections above it: state and result in one relation.
+    """An aggregate with only filters and projections above it: each touched group after each job that changed it.
 
-    `changes` has the result's columns, `__job`, `__weight`, the state's columns under other names (`state_columns` maps these to
-    the state's own) and, for each filter, a flag whether the row is in the result.
+    `rows` has the result's columns, `__job` (0 for a group as it was before the batch), the state's columns under other
+    names (`state_columns` maps these to the state's own) and, for each filter, a flag whether the row is in the result.
+    Whoever holds the rows puts a group's one after the other: each replaces the one before.
     """
 
     node: Aggregate
-    changes: Relation | None
+    rows: Relation | None
     state_columns: dict[str, str]
     kept_flags: tuple[str, ...]
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """The columns that tell groups apart."""
+        keys = self.node.keys or (GROUP,)
+        return tuple(hidden for hidden, name in self.state_columns.items() if name in keys)
+
+    @property
+    def size(self) -> str | None:
+        """The column with the number of the group's input rows: at 0 there is no group. None for the group of all rows."""
+        return next(hidden for hidden, name in self.state_columns.items() if name == ROWS) if self.node.keys else None
 
 
 def fuse(root: Node, run: Run) -> Fused | None:
@@ -106,22 +118,54 @@ def fuse(root: Node, run: Run) -> Fused | None:
     form = run.running(node) if isinstance(node, Aggregate) else None
     if not isinstance(node, Aggregate) or form is None:
         return None
-    changes = _state_delta(node, form, run)
-    columns = {f"__state_{number}": name for number, name in enumerate(changes.columns)} if changes is not None else {}
-    if changes is None:
-        return Fused(node, None, columns, ())
+    sums = _sums_after_jobs(node, form, run)
+    if sums is None:
+        return Fused(node, None, {}, ())
+    columns = {f"__state_{number}": name for number, name in enumerate(sums.columns)}
     carried = [f"{quoted(name)} AS {hidden}" for hidden, name in columns.items()]
-    outputs = [quoted(key) for key in node.keys] + [f"{sql} AS {quoted(name)}" for name, sql in form.values]
-    text = f"SELECT {', '.join([*outputs, *carried, JOB, WEIGHT])} FROM {changes.source}"
+    there = Fused(node, None, columns, ()).size
+
+    def shown(sql: str, size: str | None = there) -> str:
+        # A group that is gone has sums of nothing, which an expression may not stand.
+        return sql if size is None else f"IF({size} > 0, {sql}, NULL)"
+
+    outputs = [quoted(key) for key in node.keys]
+    outputs += [f"{shown(sql, there and ROWS)} AS {quoted(name)}" for name, sql in form.values]
+    text = f"SELECT {', '.join([*outputs, *carried, JOB])} FROM {sums.source}"
     flags: list[str] = []
     for operator in reversed(above):
         if isinstance(operator, Filter):
             flags.append(f"__kept_{len(flags)}")
-            text = f"SELECT *, COALESCE({operator.predicate}, false) AS {flags[-1]} FROM ({text})"
+            text = f"SELECT *, COALESCE({shown(operator.predicate)}, false) AS {flags[-1]} FROM ({text})"
         else:
-            shown = [f"{output.sql} AS {quoted(output.name)}" for output in operator.outputs]
-            text = f"SELECT {', '.join([*shown, *columns, *flags, JOB, WEIGHT])} FROM ({text})"
+            values = [f"{shown(output.sql)} AS {quoted(output.name)}" for output in operator.outputs]
+            text = f"SELECT {', '.join([*values, *columns, *flags, JOB])} FROM ({text})"
     return Fused(node, select(text, root.columns), columns, tuple(flags))
+
+
+def _sums_after_jobs(node: Aggregate, form: Running, run: Run) -> Relation | None:
+    """The state of each touched group before the batch (job 0) and after each job that touches it."""
+    delta = run.delta(node.input)
+    if delta is None:
+        return None
+    state = run.state_rows(node, None if not node.keys else run.delta_keys(node.input, node.keys, node.keys))
+    delta = run.delta(node.input) or delta
+    keys = form.keys(node)
+    names = tuple(item.name for item in form.accumulators)
+    steps = ", ".join(f"SUM({item.sql}) AS {quoted(item.name)}" for item in form.accumulators)
+    if node.keys:
+        every = f"SELECT {column_list(keys)}, {steps}, {JOB} FROM {delta.source} GROUP BY {column_list(keys)}, {JOB}"
+    else:
+        every = f"SELECT 0 AS {GROUP}, {steps}, {JOB} FROM {delta.source} GROUP BY {JOB}"
+    if state is not None:
+        every += f" UNION ALL SELECT {column_list((*keys, *names))}, 0L AS {JOB} FROM {state.source}"
+    elif not node.keys:
+        every += f" UNION ALL SELECT 0 AS {GROUP}, {', '.join('0' for _ in names)}, 0L AS {JOB}"
+    window = f"OVER (PARTITION BY {column_list(keys)} ORDER BY {JOB})"
+    sums = ", ".join(
+        f"CAST(SUM({quoted(item.name)}) {window} AS {item.type}) AS {quoted(item.name)}" for item in form.accumulators
+    )
+    return select(f"SELECT {column_list(keys)}, {sums}, {JOB} FROM ({every})", (*keys, *names))
 
 
 def _groups(node: Aggregate, sensitive: frozenset[str], rows: str, moments: str) -> str:
