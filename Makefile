@@ -6,10 +6,12 @@ INSTALLED := $(VENV)/.installed
 
 NAME ?= maintenance
 SCALE ?= small
-BENCHMARKS := maintenance
+SECONDS ?= 600
+SEED ?= 7
+BENCHMARKS := maintenance capture gears
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test thorough lint format bench ci clean
+.PHONY: help setup demo test thorough soak lint format bench ci clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +26,9 @@ test: $(INSTALLED) ## Run all tests
 
 thorough: $(INSTALLED) ## Try many more random flows and every point of a crash; takes an hour
 	HEADGATE_EXAMPLES=100 HEADGATE_KILL_POINTS=all $(PYTHON) -m pytest -q tests/exactness/test_property.py tests/faults/test_kill.py
+
+soak: $(INSTALLED) ## Kill and cut everything at random for ten minutes a method: make soak SECONDS=600 SEED=7
+	HEADGATE_SOAK_SECONDS=$(SECONDS) HEADGATE_SOAK_SEED=$(SEED) $(PYTHON) -m pytest -q tests/resumption
 
 lint: $(INSTALLED) ## Check style, types and the layers
 	$(PYTHON) -m ruff check .

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.capture.gears.controller import Observation, choose, gain, undisturbed_share
+from headgate.capture.gears.controller import Observation, choose, gain, undisturbed_share, usual_task_time
 from headgate.capture.gears.requests import NONE, Freshness, Measures, Request
 from headgate.capture.source import Sample
 from headgate.config.gears import Gear, GearSettings
@@ -77,6 +77,29 @@ def test_what_is_being_read_needs_no_gear() -> None:
     # A task that still waits for a worker is not on its way yet: a lower gear might have no worker for it.
     waiting = replace(observation, reading=QUIET.reading, tasks=2)
     assert choose(SETTINGS, replace(waiting, task_time=milliseconds(20)), NOW).gear != LOW
+
+
+def test_what_the_running_look_will_find_needs_no_gear() -> None:
+    observation = replace(QUIET, gear=HIGH, waiting=(request(30),), planned_at=NOW)
+    assert choose(SETTINGS, observation, NOW + milliseconds(5)).gear == HIGH
+    assert choose(SETTINGS, replace(observation, looking=True), NOW + milliseconds(5)).gear == LOW
+    earlier = replace(observation, looking=True, planned_at=NOW - milliseconds(1))
+    assert choose(SETTINGS, earlier, NOW + milliseconds(5)).gear == HIGH
+
+
+def test_a_task_that_covers_less_takes_less() -> None:
+    """The low gear's tasks take 70 ms, yet a look right now is done well within the window."""
+    observation = replace(QUIET, waiting=(request(60),), task_time=milliseconds(6), task_share=0.2)
+    assert usual_task_time(LOW, observation) == milliseconds(70)
+    assert usual_task_time(HIGH, observation) == milliseconds(10)
+    assert choose(SETTINGS, observation, NOW).gear != LOW
+
+
+def test_tasks_that_cannot_keep_up_with_the_period_cover_what_passes_meanwhile() -> None:
+    swamped = replace(QUIET, task_time=milliseconds(30), task_share=1.0)
+    assert usual_task_time(HIGH, swamped) == milliseconds(60)
+    assert undisturbed_share(HIGH, swamped) == pytest.approx(1 - 0.25 * 2)
+    assert usual_task_time(HIGH, replace(swamped, task_share=100.0)) == milliseconds(300)
 
 
 def test_a_heavy_weight_of_the_source_uses_the_window_to_its_end() -> None:

@@ -1,4 +1,7 @@
-"""The cost of capture is the slope of the source's throughput over the load that capture puts on it."""
+"""The cost of capture is the slope of the source's throughput over the load that capture puts on it.
+
+What tasks take is a line too: something each, and a share of the history that they cover.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headgate.capture.gears.throughput import PRIOR_COST, Interval, ThroughputMeter, load_cost
+from headgate.capture.gears.throughput import PRIOR_COST, Interval, TaskTimes, ThroughputMeter, load_cost
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -48,3 +51,34 @@ def test_a_count_that_begins_anew_is_no_interval() -> None:
     assert meter.newest is None
     meter.count(15, START + timedelta(seconds=2))
     assert meter.newest == Interval(rate=10.0, load=0.0)
+
+
+def task_times(*tasks: tuple[float, float]) -> TaskTimes:
+    """Of (taken, covered) in milliseconds."""
+    times = TaskTimes()
+    for taken, covered in tasks:
+        times.took(timedelta(milliseconds=taken), timedelta(milliseconds=covered))
+    return times
+
+
+def test_tasks_that_cover_more_and_less_show_what_each_takes_anyway() -> None:
+    times = task_times(*([(10 + 0.1 * 20, 20), (10 + 0.1 * 320, 320)] * 20))
+    assert times.fixed == pytest.approx(timedelta(milliseconds=10), abs=timedelta(milliseconds=1))
+    assert times.share == pytest.approx(0.1, abs=0.01)
+
+
+def test_tasks_that_all_cover_as_much_promise_that_less_is_cheaper() -> None:
+    times = task_times(*([(32, 320)] * 20))
+    assert times.fixed == pytest.approx(timedelta(0), abs=timedelta(microseconds=2))
+    assert times.share == pytest.approx(0.1)
+
+
+def test_tasks_that_take_the_same_whatever_they_cover_have_no_share() -> None:
+    times = task_times(*([(10, 20), (10, 320)] * 20))
+    assert times.share == pytest.approx(0.0, abs=0.01)
+    assert times.fixed == pytest.approx(timedelta(milliseconds=10), abs=timedelta(milliseconds=1))
+
+
+def test_a_task_after_a_long_pause_tells_nothing() -> None:
+    assert task_times((5, 1e9)).fixed == timedelta(0)
+    assert task_times((5, 1e9)).share == 0.0

@@ -7,7 +7,8 @@ from typing import LiteralString
 import psycopg
 import pytest
 
-from headgate.capture.postgres.catalog import PostgresTable, changed_columns, read_table
+from headgate.capture.postgres.catalog import PostgresTable, read_table
+from headgate.capture.postgres.column_changes import changed_columns
 from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceSetup

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from headgate.capture.postgres import slot
-from headgate.capture.postgres.log_load import new_slot
+from headgate.capture.postgres.new_slot import new_slot
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceRefused, SourceSetup, SourceUnreachable
 from headgate.capture.postgres.slot import slot_name

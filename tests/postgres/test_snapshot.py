@@ -10,10 +10,11 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headgate.capture.postgres import log_load, snapshot
+from headgate.capture.postgres import load, snapshot
 from headgate.capture.postgres.catalog import read_table
 from headgate.capture.postgres.problems import ValueDoesNotFit
-from headgate.capture.postgres.snapshot import Progress, copy_tables, cut_ranges
+from headgate.capture.postgres.snapshot import copy_tables, cut_ranges
+from headgate.capture.source import Progress
 from tests.postgres.logged import EVERYTHING, logged, source_rows
 
 
@@ -111,7 +112,7 @@ def test_an_interrupted_load_starts_over(
 
     with monkeypatch.context() as patch:
         if broken == "copy_tables":
-            patch.setattr(log_load, "copy_tables", fail)
+            patch.setattr(load, "copy_tables", fail)
         else:
             patch.setattr(snapshot, "cut_ranges", fail)
         with pytest.raises(KeyboardInterrupt), logged(database, tmp_path, "a"):

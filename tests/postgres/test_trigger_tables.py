@@ -172,6 +172,19 @@ def test_an_added_column_is_carried_on_even_inside_a_batch(capture: Capture, sou
     assert not capture.method.problems
 
 
+def test_a_batch_from_before_and_after_an_added_column_can_be_read_again(
+    capture: Capture, source: psycopg.Connection
+) -> None:
+    source.execute("INSERT INTO t VALUES (2, 'before', 2)")
+    source.execute("ALTER TABLE t ADD COLUMN more int; INSERT INTO t VALUES (3, 'after', 3, 3)")
+    capture.step()
+    events = later(capture)
+    for _ in range(2):
+        capture.reopen()
+        assert not capture.method.problems
+    assert later(capture) == events
+
+
 def test_a_column_added_while_capture_was_stopped_is_carried_on(
     source: psycopg.Connection, database: str, tmp_path: Path
 ) -> None:

@@ -59,7 +59,12 @@ def transfer(connection: psycopg.Connection, source: int, target: int, amount: i
 
 @pytest.mark.parametrize("capture", ["log", "trigger", "timestamp"])
 def test_flows_are_what_the_database_has(
-    spark_sessions: SparkSessions, database: str, connection: psycopg.Connection, tmp_path: Path, capture: str
+    spark_sessions: SparkSessions,
+    database: str,
+    connection: psycopg.Connection,
+    tmp_path: Path,
+    capture: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     settings = project(tmp_path, database, capture)
     connection.execute(TABLES)
@@ -70,6 +75,7 @@ def test_flows_are_what_the_database_has(
         assert found == set(connection.execute(TOTALS).fetchall())
 
     with headgate.open(settings) as warehouse:
+        assert ("only the versions that polls saw: dimension=branch" in caplog.text) == (capture == "timestamp")
         assert warehouse.refresh() == 1
         compare(warehouse)
         transfer(connection, 1, 2, 30)

@@ -7,18 +7,18 @@ be open at the same time in several threads; they commit one after another, each
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
 from headgate.capture.events import Committed
 from headgate.capture.shape import Shape
-from headgate.capture.source import Capabilities, Sample, SourceTable
+from headgate.capture.source import Capabilities, Sample, SourceTable, TableProblem
 from headgate.capture.spool import Spool
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.transaction import Transaction
 from headgate.clock import Clock
-from headgate.errors import TransactionError
+from headgate.errors import HeadgateError, TransactionError
 
 
 class MemorySource:
@@ -28,9 +28,12 @@ class MemorySource:
         deletes=True, transaction_boundaries=True, intermediate_versions=True, commit_times=True
     )
 
+    unopened: HeadgateError | None = None
+
     def __init__(self, name: str, tables: Mapping[str, SourceTable], log: StreamLog, clock: Clock) -> None:
         self.name = name
         self.tables: Mapping[str, SourceTable] = MappingProxyType(dict(tables))
+        self.problems: Mapping[str, TableProblem] = MappingProxyType({})
         self.log = log
         self._clock = clock
         self._shapes = {table: Shape(name, definition) for table, definition in tables.items()}
@@ -57,6 +60,9 @@ class MemorySource:
     def capture(self, upto: Sample, window: timedelta) -> bool:
         """Captured already."""
         return True
+
+    def resnapshot(self, tables: Collection[str] | None = None) -> None:
+        """Nothing to read: the program's own transactions are all there is."""
 
     def close(self) -> None:
         """Closes the log; what was committed is durable already."""

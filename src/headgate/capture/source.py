@@ -6,7 +6,7 @@ commit order; a position that `sample` returned is captured once the log (or the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -14,6 +14,7 @@ from typing import Protocol
 from pyspark.sql.types import StructType
 
 from headgate.capture.streamlog import StreamLog
+from headgate.errors import HeadgateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,31 @@ class Capabilities:
     commit_times: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TableProblem:
+    """Why a table's changes cannot be followed from this position on; until it is solved they are kept raw."""
+
+    position: int
+    what: str
+    hint: str
+
+    @staticmethod
+    def of(position: int, what: str, hint: str | None) -> TableProblem:
+        remedy = "read the table afresh: warehouse.resnapshot"
+        return TableProblem(position, what, f"{hint}; then {remedy}" if hint else remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the reading of whole tables has got."""
+
+    rows: int
+    estimated: int
+    remaining: timedelta | None
+    """Unknown before the first rows are there."""
+    is_done: bool = False
+
+
 class Source(Protocol):
     """One source; its methods may be called from any thread."""
 
@@ -62,6 +88,16 @@ class Source(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     @property
+    def problems(self) -> Mapping[str, TableProblem]:
+        """Tables whose changes cannot be followed any more; what was captured before counts."""
+        ...
+
+    @property
+    def unopened(self) -> HeadgateError | None:
+        """Why the source could not be opened; until it can, it has no tables and only what was captured is there."""
+        ...
+
+    @property
     def log(self) -> StreamLog: ...
 
     def sample(self) -> Sample:
@@ -70,6 +106,10 @@ class Source(Protocol):
 
     def capture(self, upto: Sample, window: timedelta) -> bool:
         """Waits until all that the sample names is durably in the log, at most for the window; tells whether it is."""
+        ...
+
+    def resnapshot(self, tables: Collection[str] | None = None) -> None:
+        """Reads tables whole again, by default all; what differs from the replica becomes changes, history stays."""
         ...
 
     def close(self) -> None:

@@ -12,12 +12,14 @@ from pyspark.sql.types import StructType, TimestampType
 from headgate.dataflow.flow import AutoCdc
 from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules import scd, sequenced
-from headgate.delta.changes import BEGINNING, POSITION, JobId
+from headgate.delta.changes import BEGINNING, END_AT, POSITION, START_AT, SURROGATE_KEY, JobId
 from headgate.runtime.batch import Batch, TransactionChanges
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.stored import BatchViews, StoredTable
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.spec import TableSpec
+
+_OWN = (SURROGATE_KEY, START_AT, END_AT)
 
 
 def event_log(flow: AutoCdc, source: StructType) -> TableSpec:
@@ -36,7 +38,8 @@ class DimensionStage:
         self.target = target
         self.log = log
         self._replica = replica
-        self._columns = replica.columns
+        # Those that the dimension was made with: the source may have got more since.
+        self._columns = tuple(name for name in target.spec.columns if name not in _OWN)
         untracked = (*flow.keys, flow.sequence_by)
         every = tuple(column for column in self._columns if column not in untracked)
         self._tracked = flow.track if flow.track is not None else every

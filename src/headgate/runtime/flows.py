@@ -96,9 +96,13 @@ def tables_of(stage: Stage) -> Iterator[StoredTable]:
 class Planner:
     """Turns definitions into plans; asks Spark for types, on empty tables."""
 
-    def __init__(self, session: SparkSession, catalog: WarehouseCatalog) -> None:
+    def __init__(
+        self, session: SparkSession, catalog: WarehouseCatalog, columns_of: Callable[[str], StructType | None]
+    ) -> None:
+        """`columns_of` gives the source columns that a dimension with history was made with, if it is there already."""
         self._session = session
         self._catalog = catalog
+        self._columns_of = columns_of
 
     def plan(self, flow: Flow, inputs: Mapping[str, str]) -> FlowPlan:
         """Plans one flow; `inputs` are the fingerprints of the flows that it may read."""
@@ -122,6 +126,10 @@ class Planner:
                 where=flow.where,
                 hint=f"AUTO CDC reads source tables: {', '.join(name for name in self._catalog.names() if '.' in name)}",
             )
+        columns = self._columns_of(flow.name) if flow.scd_type == 2 else None
+        if columns is not None:
+            # History cannot be made again: it keeps its columns when the source gets more.
+            source = replace(source, schema=columns)
         flow = _spelled(flow, source)
         moment = source.schema[flow.sequence_by].dataType if flow.sequence_by is not None else TimestampType()
         hidden = versions_hidden(moment) if flow.scd_type == 2 else StructType()

@@ -48,22 +48,20 @@ def batch_ends(chain: JobChain, sources: Iterable[Source], after: JobId, upto: J
 def run_stages(
     stages: Sequence[Stage], upto: JobId, new_batch: Callable[[], Batch], flow_of: Callable[[Stage], Flow | None]
 ) -> list[FlowFailed]:
-    """Advances every stage whose inputs advance; gives the failures."""
+    """Advances every stage as far as its inputs advance; gives the failures."""
     failures: list[FlowFailed] = []
-    failed: set[str] = set()
+    behind: dict[str, JobId] = {}
     batch = new_batch()
     try:
         for stage in stages:
-            if stage.target.through >= upto:
-                continue
-            if failed.intersection(stage.inputs):
-                failed.add(stage.name)
-                continue
+            reach = min([upto, *(behind[name] for name in stage.inputs if name in behind)])
             try:
-                _advance(stage, upto, batch, flow_of(stage))
+                if stage.target.through < reach:
+                    _advance(stage, reach, batch, flow_of(stage))
             except FlowFailed as failure:
                 failures.append(failure)
-                failed.add(stage.name)
+            if stage.target.through < upto:
+                behind[stage.name] = stage.target.through
     finally:
         batch.close()
     return failures

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headgate.delta.changes import JobId
+from headgate.delta.changes import NO_JOB, JobId
 from headgate.runtime.jobs import Job
 from headgate.runtime.tables import Checkpoint
 from headgate.warehouse.ledger import Entry
@@ -17,6 +17,8 @@ FLOW = "flow"
 FLOW_ARCHIVED = "archived"
 ARRANGEMENT = "arrangement"
 CHECKPOINT = "checkpoint"
+FORGOTTEN = "forgotten"
+"""Jobs before the one named cannot be read any more: between them and it the source could not be followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class FlowRecord:
     text: str | None
     """The statement of a flow that a program declared; None for one that a project file holds."""
     is_archived: bool = False
+    columns: Mapping[str, Any] | None = None
+    """The source's columns that a type 2 dimension was made with."""
 
     def body(self) -> dict[str, Any]:
         return {
@@ -36,6 +40,7 @@ class FlowRecord:
             "generation": self.generation,
             "versioned": self.is_versioned,
             "text": self.text,
+            "columns": self.columns,
         }
 
 
@@ -58,6 +63,7 @@ class Records:
     arrangements: dict[tuple[str, tuple[str, ...]], ArrangementRecord] = field(default_factory=dict)
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     """By the table's path below the storage."""
+    readable_from: JobId = NO_JOB
 
     @staticmethod
     def of(entries: Iterable[Entry]) -> Records:
@@ -75,7 +81,12 @@ class Records:
                 self.sources[body["table"]] = body
             case "flow":
                 self.flows[body["name"]] = FlowRecord(
-                    body["name"], body["fingerprint"], body["generation"], body["versioned"], body["text"]
+                    body["name"],
+                    body["fingerprint"],
+                    body["generation"],
+                    body["versioned"],
+                    body["text"],
+                    columns=body.get("columns"),
                 )
             case "archived":
                 self.flows[body["name"]] = replace(self.flows[body["name"]], is_archived=True)
@@ -85,5 +96,7 @@ class Records:
             case "checkpoint":
                 for path, (version, through) in body["tables"].items():
                     self.checkpoints[path] = Checkpoint(version, JobId(through))
+            case "forgotten":
+                self.readable_from = JobId(body["before"])
             case _:
                 pass

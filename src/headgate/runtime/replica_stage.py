@@ -1,38 +1,58 @@
 """The replica of a source table: captured events in, weighted changes out.
 
-Small batches whose keys are all different need no Spark: the old images are looked up, and the changes are the old and
-the new images side by side. Everything else goes through the rule's query.
+Plain upserts and deletes that the driver holds need no Spark: the old images are looked up, and each key's images follow one
+another (`chains`). Everything else goes through the rule's query.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import LongType, StructType, TimestampType
+from pyspark.sql.types import ArrayType, ByteType, LongType, StringType, StructField, StructType, TimestampType
 
 from headgate.capture.events import Events
-from headgate.capture.source import Source
+from headgate.capture.source import Source, SourceTable
 from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules import replica
 from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT, JobId
-from headgate.delta.events import OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT
+from headgate.delta.events import OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED
+from headgate.errors import FlowFailed
+from headgate.runtime import chains
 from headgate.runtime.batch import Batch, TransactionChanges
 from headgate.runtime.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet
-
-_TRANSACTION = (POSITION, replica.TRANSACTION_AT, JOB, WEIGHT)
 
 
 class ReplicaStage:
     """Keeps `source.table` as the source has it."""
 
     def __init__(self, source: Source, table: str, target: StoredTable) -> None:
-        self._source = source
+        self.source = source
         self._table = table
         self.target = target
-        self.columns = tuple(source.tables[table].schema.names)
-        self.key = source.tables[table].key
+        self.key = target.spec.key
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(name for name in self.target.spec.columns if name != COMMIT_AT)
+
+    @property
+    def stopped(self) -> FlowFailed | None:
+        """Why the table cannot be followed any further, if it cannot."""
+        if (problem := self.source.problems.get(self._table)) is not None:
+            return FlowFailed(f"{self.name} cannot be followed any further: {problem.what}", hint=problem.hint)
+        table = self.source.tables.get(self._table)
+        known = SourceTable(self._table, StructType(self.target.spec.schema.fields[:-1]), self.key)
+        if table is None or widened(known, table) is not None:
+            return None
+        return FlowFailed(
+            f"{self.name} is {table.schema.simpleString()} with key {', '.join(table.key)} at the source now, and was"
+            f" {known.schema.simpleString()} with key {', '.join(known.key)}",
+            hint=f"capture it under another name: tables: {{…: {{table: {self._table}}}}}; what there is stays readable",
+        )
 
     @property
     def name(self) -> str:
@@ -44,22 +64,24 @@ class ReplicaStage:
 
     def advance(self, upto: JobId, batch: Batch) -> None:
         after = self.target.through
+        self._require_followed(upto, batch)
         found = self.transaction_changes(after, upto, batch)
         self.target.apply(None if found is None else self._per_job(found, after, upto, batch), upto)
+
+    def _require_followed(self, upto: JobId, batch: Batch) -> None:
+        problem = self.source.problems.get(self._table)
+        if problem is not None and problem.position > batch.chain.position(self.source.name, upto):
+            return
+        if (failure := self.stopped) is not None:
+            raise failure
 
     def _per_job(self, found: TransactionChanges, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
         spec = self.target.spec
         if found.rows is not None:
-            if self._is_one_per_key(found.rows):
-                return ChangeSet.of_table(spec, found.rows, after, upto)
-            rows, _ = batch.views(found.rows.num_rows).collect(replica.job_changes(self.columns, found.view))
+            rows = chains.job_changes(found.rows, self.key)
             return ChangeSet.of_table(spec, rows, after, upto) if rows.num_rows else None
         frame = batch.bulk_views.session.sql(replica.job_changes(self.columns, found.view))
         return ChangeSet.of_files(spec, batch.to_files(frame), after, upto)
-
-    def _is_one_per_key(self, rows: pa.Table) -> bool:
-        """Whether no key was touched by two transactions, so that changes per transaction are changes per job."""
-        return _distinct_rows(rows.select(list(self.key))) == _distinct_rows(rows.select([*self.key, POSITION]))
 
     def transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges | None:
         """Changes of the jobs (after, upto], one step per transaction."""
@@ -69,8 +91,8 @@ class ReplicaStage:
         return batch.transaction_changes[place]
 
     def _transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges | None:
-        source = self._source.name
-        events = self._source.log.read(
+        source = self.source.name
+        events = self.source.log.read(
             self._table, batch.chain.position(source, after), batch.chain.position(source, upto)
         )
         if not events.rows:
@@ -79,8 +101,17 @@ class ReplicaStage:
         if events.files or events.rows >= batch.many_rows:
             return self._from_files(events, jobs, after, batch)
         assert events.table is not None
-        rows = events.table.append_column(JOB, pa.array(_job_ids(events.table, jobs), pa.int64()))
+        rows = self._with_all_columns(events.table).append_column(
+            JOB, pa.array(_job_ids(events.table, jobs), pa.int64())
+        )
         return self._from_rows(rows, after, batch)
+
+    def _with_all_columns(self, events: pa.Table) -> pa.Table:
+        """Events from before a column was added lack it."""
+        for field in self.target.spec.arrow_schema:
+            if field.name not in events.column_names:
+                events = events.append_column(field, pa.nulls(events.num_rows, field.type))
+        return events
 
     def _schema(self) -> StructType:
         schema = StructType([*self.target.spec.schema.fields])
@@ -94,8 +125,8 @@ class ReplicaStage:
         keys = events.select(list(self.key))
         old = self._old_images(keys, after, whole=truncated)
         views = batch.views(events.num_rows)
-        if not (truncated or partial or observed) and _distinct_rows(keys) == events.num_rows:
-            rows = self._side_by_side(events, old)
+        if not (truncated or partial or observed):
+            rows = chains.transaction_changes(events, old, self.key, list(self.target.spec.columns))
             if rows.num_rows == 0:
                 return None
             return TransactionChanges(rows, self._schema(), lambda: views.of_rows(rows, self._schema()))
@@ -122,7 +153,23 @@ class ReplicaStage:
 
         schema = from_arrow_schema(events.schema)
         declared = self.target.spec.schema
-        return StructType([declared[field.name] if field.name in self.columns else field for field in schema])
+        # A truncation has no key.
+        return StructType(
+            [
+                StructField(field.name, declared[field.name].dataType) if field.name in self.columns else field
+                for field in schema
+            ]
+        )
+
+    def _file_schema(self) -> StructType:
+        return (
+            StructType([StructField(name, self.target.spec.schema[name].dataType) for name in self.columns])
+            .add(OP, ByteType())
+            .add(UNCHANGED, ArrayType(StringType()))
+            .add(SEQUENCE, LongType())
+            .add(POSITION, LongType())
+            .add(COMMIT_AT, TimestampType())
+        )
 
     def _old_images(self, keys: pa.Table, after: JobId, *, whole: bool) -> pa.Table | None:
         if self.target.is_empty(after):
@@ -134,21 +181,6 @@ class ReplicaStage:
         found = self.target.lookup(self.key, distinct, after, columns)
         return found if found is not None and found.num_rows else None
 
-    def _side_by_side(self, events: pa.Table, old: pa.Table | None) -> pa.Table:
-        """-old of each key that was there, +new of each key that is there now."""
-        names = [*self.target.spec.columns, *_TRANSACTION]
-        new = events.filter(pc.equal(events.column(OP), UPSERT))
-        new = new.append_column(replica.TRANSACTION_AT, new.column(COMMIT_AT))
-        new = new.append_column(WEIGHT, pa.array(np.ones(new.num_rows, dtype=np.int64))).select(names)
-        if old is None:
-            return new
-        place = {key: index for index, key in enumerate(_tuples(events, self.key))}
-        found = events.take(pa.array([place[key] for key in _tuples(old, self.key)], pa.int64()))
-        gone = old.append_column(POSITION, found.column(POSITION))
-        gone = gone.append_column(replica.TRANSACTION_AT, found.column(COMMIT_AT)).append_column(JOB, found.column(JOB))
-        gone = gone.append_column(WEIGHT, pa.array(np.full(old.num_rows, -1, dtype=np.int64))).select(names)
-        return pa.concat_tables([gone.cast(new.schema), new])
-
     def _from_files(
         self, events: Events, jobs: list[tuple[JobId, int]], after: JobId, batch: Batch
     ) -> TransactionChanges | None:
@@ -158,10 +190,11 @@ class ReplicaStage:
         names = column_list((*self.columns, OP, UNCHANGED, SEQUENCE, POSITION, COMMIT_AT))
         parts = []
         if events.files:
-            frame = views.session.read.parquet(*[file.path for file in events.files])
+            frame = views.session.read.schema(self._file_schema()).parquet(*[file.path for file in events.files])
             parts.append(f"SELECT {names}, {job} AS {JOB} FROM {views.of_frame(frame)}")
         if events.table is not None:
-            entered = views.of_rows(events.table, self._event_schema(events.table))
+            rows = self._with_all_columns(events.table)
+            entered = views.of_rows(rows, self._event_schema(rows))
             parts.append(f"SELECT {names}, {job} AS {JOB} FROM {entered}")
         source = f"({' UNION ALL '.join(parts)})"
         flags = views.session.sql(
@@ -190,16 +223,19 @@ class ReplicaStage:
         return TransactionChanges(None, schema, lambda: views.of_frame(frame))
 
 
+def widened(known: SourceTable, table: SourceTable) -> SourceTable | None:
+    """What is known of a table with the columns that it has more now; None when it differs in another way."""
+    types = {field.name: field.dataType.simpleString() for field in table.schema.fields}
+    if known.key != table.key or any(
+        types.get(field.name) != field.dataType.simpleString() for field in known.schema.fields
+    ):
+        return None
+    added = [field for field in table.schema.fields if field.name not in known.schema.names]
+    return replace(known, schema=StructType([*known.schema.fields, *added]))
+
+
 def _job_ids(events: pa.Table, jobs: list[tuple[JobId, int]]) -> np.ndarray:
     ends = np.array([position for _, position in jobs], dtype=np.int64)
     ids = np.array([job for job, _ in jobs], dtype=np.int64)
     found: np.ndarray = ids[np.searchsorted(ends, events.column(POSITION).to_numpy())]
     return found
-
-
-def _distinct_rows(rows: pa.Table) -> int:
-    return int(rows.group_by(rows.column_names).aggregate([]).num_rows)
-
-
-def _tuples(rows: pa.Table, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
-    return list(zip(*(rows.column(column).to_pylist() for column in columns), strict=True))

@@ -10,7 +10,7 @@ import os
 import shutil
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -21,17 +21,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headgate.capture.memory import MemorySource
-from headgate.capture.source import Source, SourceTable
+from headgate.capture.source import Source
 from headgate.clock import Clock, SystemClock
 from headgate.config.project import load_project
 from headgate.config.settings import Project
 from headgate.dataflow.demands import Demand
 from headgate.dataflow.flow import Flow
-from headgate.delta.changes import COMMIT_AT, NO_JOB, JobId
-from headgate.errors import ConfigError, DefiniteError, FlowError, FlowFailed
+from headgate.delta.changes import NO_JOB, JobId
+from headgate.errors import DefiniteError, FlowError, FlowFailed
 from headgate.runtime.answer import Answer
 from headgate.runtime.batch import Batch
-from headgate.runtime.catalog import TableEntry, WarehouseCatalog, source_hidden
+from headgate.runtime.catalog import WarehouseCatalog
 from headgate.runtime.definitions import definitions, read_statements, view_statement
 from headgate.runtime.environment import check_java, check_storage
 from headgate.runtime.explain import Explanation, explain_flow
@@ -39,20 +39,22 @@ from headgate.runtime.flows import FlowPlan, Planner, RunningFlow, Stage, first_
 from headgate.runtime.jobs import Job, JobChain
 from headgate.runtime.maintenance import batch_ends, run_stages
 from headgate.runtime.materialization import durable_jobs, materialize
+from headgate.runtime.progress import OnProgress, default_progress
 from headgate.runtime.reading import Reader
 from headgate.runtime.records import (
     ARRANGEMENT,
     CHECKPOINT,
     FLOW,
     FLOW_ARCHIVED,
+    FORGOTTEN,
     JOB_CLOSED,
-    SOURCE_TABLE,
     ArrangementRecord,
     FlowRecord,
     Records,
 )
 from headgate.runtime.replica_stage import ReplicaStage
-from headgate.runtime.sources import capture_all, open_source
+from headgate.runtime.replicas import Replicas
+from headgate.runtime.sources import capture_all, next_job, open_source
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.runtime.stored import BatchViews, KeptViews
 from headgate.runtime.streams import open_stream, require_whole
@@ -60,7 +62,6 @@ from headgate.runtime.tables import INTERNAL, Tables, arrangement_path
 from headgate.runtime.view_stage import ViewStage
 from headgate.sql.statements import Statement
 from headgate.warehouse.ledger import Ledger
-from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step, no_step
 from headgate.warehouse.versioned import Limits, VersionedTable
@@ -75,30 +76,40 @@ def open_warehouse(
     clock: Clock | None = None,
     takeover: bool = False,
     step: Step = no_step,
+    progress: OnProgress | None = None,
 ) -> Warehouse:
     """Opens the warehouse of a project: a file, its folder, or a dict with the same keys.
 
     One process owns a warehouse at a time; `takeover` takes it from an owner that is gone for good. `step` is told each
-    point of a commit, for tests of what a crash leaves behind.
+    point of a commit, for tests of what a crash leaves behind. `progress` hears how far a source's tables are read at first
+    contact; by default that is a line on the terminal.
     """
-    return Warehouse(load_project(project), clock or SystemClock(), takeover, step)
+    return Warehouse(
+        load_project(project),
+        clock or SystemClock(),
+        takeover,
+        step,
+        default_progress() if progress is None else progress,
+    )
 
 
 class Warehouse:
     """Use it in a `with` block; its methods may be called from any thread."""
 
-    def __init__(self, project: Project, clock: Clock, takeover: bool, step: Step) -> None:
+    def __init__(
+        self, project: Project, clock: Clock, takeover: bool, step: Step, progress: OnProgress | None = None
+    ) -> None:
         check_java()
         check_storage(project.storage)
         self.project = project
         self._clock = clock
+        self._progress = progress
         self._lock = threading.RLock()
         self._closed = False
         self._catalog = WarehouseCatalog()
         self._chain = JobChain()
         self._kept = KeptViews()
         self._flows: dict[str, RunningFlow] = {}
-        self._replicas: dict[str, ReplicaStage] = {}
         self._sources: dict[str, Source] = {}
         self._file_statements: list[Statement] = []
         self._declared: dict[str, tuple[str, str]] = {}
@@ -123,6 +134,9 @@ class Warehouse:
                 self._spark.query, self._catalog, self._tables.get, self._plan_of, Folder.at(project.storage)
             )
             self._records = Records.of(self._ledger.entries())
+            self._replicas = Replicas(
+                self._tables, self._catalog, self._kept, self._records, self._record, self._ledger.verify
+            )
             for job in self._records.jobs:
                 self._chain.add(job)
             self._open_sources()
@@ -135,14 +149,27 @@ class Warehouse:
 
     def source(self, name: str) -> MemorySource:
         """The in-process source of that name."""
+        found = self._source(name)
+        if not isinstance(found, MemorySource):
+            raise DefiniteError(f"the source {name} is a database", hint="write to it there; headgate captures it")
+        return found
+
+    def _source(self, name: str) -> Source:
         found = self._sources.get(name)
         if found is None:
             raise DefiniteError(
                 f"there is no source {name}", hint=f"the project declares {', '.join(self._sources) or 'none'}"
             )
-        if not isinstance(found, MemorySource):
-            raise DefiniteError(f"the source {name} is a database", hint="write to it there; headgate captures it")
         return found
+
+    def _checked_tables(self, source: str, tables: Collection[str] | None) -> tuple[str, ...] | None:
+        known = self.project.sources[source].tables
+        for table in tables or ():
+            if table not in known:
+                raise DefiniteError(
+                    f"the source {source} has no table {table}", hint=f"its tables are {', '.join(known)}"
+                )
+        return None if tables is None else tuple(tables)
 
     @property
     def sources(self) -> Mapping[str, Source]:
@@ -167,20 +194,13 @@ class Warehouse:
         at = capture_all(self._sources, self.project.freshness.deadline or _CAPTURE_WINDOW)
         with self._lock:
             self._require_open()
-            cut: dict[str, int] = {}
-            commits = [self._chain.newest_commit_at(self._chain.newest)]
-            for name, source in self._sources.items():
-                source.log.sync()
-                cut[name] = source.log.durable
-                found = source.log.transactions(self._chain.position(name, self._chain.newest), cut[name])
-                commits += [found[-1].commit_at] if found else []
-            if all(position == self._chain.position(name, self._chain.newest) for name, position in cut.items()):
-                return self._chain.newest
-            newest = max((commit for commit in commits if commit is not None), default=None)
-            job = Job(JobId(self._chain.newest + 1), at or self._clock.now(), cut, newest)
-            self._record([(JOB_CLOSED, job.body())])
-            self._chain.add(job)
-            return job.id
+            for source in self._sources.values():
+                self._replicas.widen(source)
+            job = next_job(self._sources, self._chain, at or self._clock.now())
+            if job is not None:
+                self._record([(JOB_CLOSED, job.body())])
+                self._chain.add(job)
+            return self._chain.newest
 
     def refresh(self) -> JobId:
         """Closes the open job and brings every table up to it; gives the newest job."""
@@ -190,6 +210,23 @@ class Warehouse:
             if self._failures:
                 raise self._failures[0]
             return self._chain.newest
+
+    def resnapshot(self, source: str, tables: Collection[str] | None = None) -> JobId:
+        """Reads tables of a source whole again, by default all, and brings every table up to that; gives the newest job.
+
+        The remedy when a source's changes can no longer be followed. What differs from the replicas becomes changes, so
+        that history is kept. If a table had been stopped, jobs from before can no longer be read.
+        """
+        self._require_open()
+        found = self._source(source)
+        stopped = bool(found.problems)
+        found.resnapshot(self._checked_tables(source, tables))
+        job = self.close_job()
+        if stopped:
+            # Jobs since the table was stopped would show it older than the others.
+            with self._lock:
+                self._record([(FORGOTTEN, {"before": job})])
+        return self.refresh()
 
     @property
     def failures(self) -> tuple[FlowFailed, ...]:
@@ -279,7 +316,7 @@ class Warehouse:
         """Makes the files' flows and these of programs the warehouse's: opens, builds, replaces and archives as needed."""
         statements = [*self._file_statements, *(view_statement(name, sql) for name, sql in declared.values())]
         catalog = self._catalog.sources_only()
-        planner = Planner(self._spark.small, catalog)
+        planner = Planner(self._spark.small, catalog, self._recorded_columns)
         plans: list[FlowPlan] = []
         fingerprints: dict[str, str] = {}
         for definition in definitions(statements, catalog):
@@ -298,6 +335,12 @@ class Warehouse:
             self._forget(name)
         self._declared = dict(declared)
         self._catch_up()
+
+    def _recorded_columns(self, flow: str) -> StructType | None:
+        record = self._records.flows.get(flow)
+        if record is None or record.is_archived or record.columns is None:
+            return None
+        return StructType.fromJson(dict(record.columns))
 
     def _refuse_changed_history(self, plan: FlowPlan) -> None:
         record = self._records.flows.get(plan.name)
@@ -323,7 +366,7 @@ class Warehouse:
             self._tables,
             self._records.checkpoints,
             through,
-            self._replicas.__getitem__,
+            self._replicas.stages.__getitem__,
             self._chain.newest_commit_at,
         )
 
@@ -350,6 +393,8 @@ class Warehouse:
 
     def _build(self, plan: FlowPlan, text: str | None, generation: int) -> None:
         """Fills a new flow from its inputs at the newest job and makes it durable; until then the old one answers."""
+        if plan.entry.is_versioned:
+            self._replicas.warn_of_missed_versions(plan.name, plan.tables_read[0])
         self._catch_up()
         job = self._chain.newest
         flow = self._opened(plan, generation, JobId(job - 1))
@@ -372,7 +417,8 @@ class Warehouse:
             ) from error
         finally:
             batch.close()
-        record = FlowRecord(plan.name, plan.fingerprint, generation, plan.entry.is_versioned, text)
+        columns = plan.entry.schema.jsonValue() if plan.entry.is_versioned else None
+        record = FlowRecord(plan.name, plan.fingerprint, generation, plan.entry.is_versioned, text, columns=columns)
         tables = [(found, job) for table in flow.tables() for found in table.physical()]
         self._checkpoint(tables, [(FLOW, record.body())])
         self._add(flow)
@@ -393,7 +439,8 @@ class Warehouse:
             many_rows = self.project.limits.batch_rows
             for end in batch_ends(self._chain, self._sources.values(), after, upto, many_rows):
                 failures += run_stages(stages, end, self._new_batch, self._flow_of)
-        self._failures = tuple(failures)
+        known = {failure.what for failure in failures}
+        self._failures = (*failures, *(each for each in self._replicas.stopped() if each.what not in known))
         self._arrange()
         self._release()
         held = sum(table.overlay_bytes for _, table in self._tables.physical())
@@ -401,7 +448,7 @@ class Warehouse:
             self.materialize()
 
     def _stages(self) -> list[Stage]:
-        return [*self._replicas.values(), *(stage for flow in self._flows.values() for stage in flow.stages)]
+        return [*self._replicas.stages.values(), *(stage for flow in self._flows.values() for stage in flow.stages)]
 
     def _flow_of(self, stage: Stage) -> Flow | None:
         for flow in self._flows.values():
@@ -445,7 +492,8 @@ class Warehouse:
     def _release(self) -> None:
         """Lets go of what no retained job and no stage that lags behind can ask for."""
         oldest = min((stage.target.through for stage in self._stages()), default=self._chain.newest)
-        kept = JobId(max(0, min(oldest, self._chain.newest - self.project.retention.jobs + 1)))
+        retained = max(self._records.readable_from, self._chain.newest - self.project.retention.jobs + 1)
+        kept = JobId(max(0, min(oldest, retained)))
         for _, table in self._tables.physical():
             table.release(kept)
         self._reader.forget_before(kept)
@@ -493,30 +541,10 @@ class Warehouse:
             streams = Path(self.project.storage) / INTERNAL / "streams"
             log = open_stream(streams, name, self._ledger.epoch, self.project.limits, self._ledger.verify)
             require_whole(log, name, self._chain.position(name, self._chain.newest))
-            source = self._sources[name] = open_source(self.project.name, name, settings, log, self._clock)
-            for table in source.tables.values():
-                self._open_replica(source, table)
-
-    def _open_replica(self, source: Source, table: SourceTable) -> None:
-        name = f"{source.name}.{table.name}"
-        described = {"columns": table.schema.simpleString(), "key": list(table.key)}
-        record = self._records.sources.get(name)
-        if record is None:
-            self._record([(SOURCE_TABLE, {"table": name, "since": self._chain.newest, **described})])
-            record = self._records.sources[name]
-        elif {key: record[key] for key in described} != described:
-            raise ConfigError(
-                f"the table {name} was declared as {record['columns']} with key {', '.join(record['key'])} before",
-                hint="declare it as it was, or under another name",
+            source = self._sources[name] = open_source(
+                self.project.name, name, settings, log, self._clock, self._progress
             )
-        schema = StructType([*table.schema.fields]).add(COMMIT_AT, "timestamp")
-        path = f"{INTERNAL}/replicas/{source.name}/{table.name}"
-        stored = self._tables.open(
-            path, TableSpec(name, schema, table.key), self._records.checkpoints.get(path), JobId(record["since"])
-        )
-        self._tables.add(stored)
-        self._replicas[name] = ReplicaStage(source, table.name, stored)
-        self._catalog.add(TableEntry(name, table.schema, source_hidden(), table.key))
+            self._replicas.open(source, settings.tables, self._chain.newest)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from headgate.delta.changes import JOB, WEIGHT, JobId
 from headgate.warehouse.local import local_frame
 from headgate.warehouse.problems import damaged
-from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.spec import TableSpec, arrow_columns
 from headgate.warehouse.storage import Folder
 
 
@@ -101,7 +101,8 @@ class ChangeSet:
             parts = [part.filter(where) for part in parts]
         if self.files:
             within = (ds.field(JOB) > self.after) & (ds.field(JOB) <= self.upto)
-            parts.insert(0, read_files(self.files, columns, within if where is None else within & where))
+            where = within if where is None else within & where
+            parts.insert(0, read_files(self.files, arrow_columns(self.schema), columns, where))
         return in_job_order(pa.concat_tables(parts, promote_options="default"))
 
 
@@ -142,14 +143,17 @@ def footer(path: str, folder: Folder) -> pq.FileMetaData:
         raise damaged(path, error) from error
 
 
-def read_files(files: tuple[str, ...], columns: list[str] | None, where: ds.Expression | None) -> pa.Table:
-    """Rows of Parquet files; a damaged one is named."""
+def read_files(
+    files: tuple[str, ...], schema: pa.Schema, columns: list[str] | None, where: ds.Expression | None
+) -> pa.Table:
+    """Rows of Parquet files, NULL where one lacks a column; a damaged file is named."""
     folder = Folder.at(files[0])
     paths = [Folder.at(file).path for file in files]
     options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = ds.ParquetFileFormat(default_fragment_scan_options=options)
     try:
-        return ds.dataset(paths, format=form, filesystem=folder.filesystem).to_table(columns=columns, filter=where)
+        files_of = ds.dataset(paths, schema=schema, format=form, filesystem=folder.filesystem)
+        return files_of.to_table(columns=columns, filter=where)
     except (OSError, pa.ArrowException) as error:
         raise find_damaged(paths, folder, error) from error
 

@@ -11,7 +11,7 @@ row is copied a logarithmic number of times. Each segment keeps the codes of the
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -125,6 +125,10 @@ class Overlay:
         kept = [segment for segment in kept if not segment.in_memory or segment.rows_in_memory.num_rows]
         return Overlay(self.spec, after, self.upto, tuple(kept))
 
+    def widened(self, spec: TableSpec) -> Overlay:
+        """With columns that the spec has more; they hold NULL."""
+        return Overlay(spec, self.after, self.upto, tuple(_widened(spec, segment) for segment in self.segments))
+
     def spill(self, folder: Folder) -> Overlay:
         """With everything that is in memory written to segment files in `folder`."""
         return Overlay(
@@ -178,6 +182,14 @@ def _trim(segment: Segment, after: JobId) -> Segment:
     return Segment(
         ChangeSet(segment.changes.schema, after, segment.changes.upto, kept, (), kept.num_rows, kept.nbytes), codes
     )
+
+
+def _widened(spec: TableSpec, segment: Segment) -> Segment:
+    table = segment.changes.table
+    if table is not None:
+        wanted = spec.change_arrow_schema
+        table = pa.concat_tables([wanted.empty_table(), table], promote_options="default").select(wanted.names)
+    return Segment(replace(segment.changes, schema=spec.change_schema, table=table), segment.codes)
 
 
 def _spill(spec: TableSpec, segment: Segment, folder: Folder) -> Segment:

@@ -52,7 +52,7 @@ class TableSpec:
     @cached_property
     def arrow_schema(self) -> pa.Schema:
         """The columns as Arrow types: timestamps in microseconds, UTC."""
-        return _plain(cast("pa.Schema", to_arrow_schema(self.schema, timezone="UTC")))
+        return arrow_columns(self.schema)
 
     @cached_property
     def change_schema(self) -> StructType:
@@ -69,6 +69,7 @@ class TableSpec:
         return TimestampType().simpleString() in text or TimestampNTZType().simpleString() in text
 
 
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """Every field nullable and without metadata: what data files of several writers have in common."""
+def arrow_columns(columns: StructType) -> pa.Schema:
+    """As Arrow types, every field nullable and without metadata: what data files of several writers have in common."""
+    schema = cast("pa.Schema", to_arrow_schema(columns, timezone="UTC"))
     return pa.schema([pa.field(field.name, field.type) for field in schema])

@@ -158,6 +158,21 @@ class DeltaStore:
             self._index = self._load(table)
             return self._version
 
+    def widen(self, spec: TableSpec) -> int:
+        """Goes on with a spec that has more columns, which hold NULL in all rows so far; returns the version."""
+        with self._lock:
+            known = {field.name for field in self._table.schema().fields}
+            added = [field for field in Schema.from_arrow(spec.arrow_schema).fields if field.name not in known]
+            if added:
+                with storage_problems(self.folder):
+                    self._table.alter.add_columns(added, commit_properties=CommitProperties(max_commit_retries=0))
+                self._table = DeltaTable(self.folder.address)
+            self.spec = spec
+            self._columns = indexed_columns(spec.arrow_schema, (*spec.sort, *spec.key))
+            self._schema = Schema.from_arrow(spec.arrow_schema)
+            self._version = self._table.version()
+            return self._version
+
     def repair(self, version: int) -> int:
         """Undoes what others committed after `version`; the owner can then commit again."""
         return self.restore(version)

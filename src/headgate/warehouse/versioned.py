@@ -137,6 +137,8 @@ class VersionedTable:
         store = DeltaStore.open(folder, spec, step)
         if store.version != (version or 0):
             store.restore(version or 0)
+        # The version may be from before columns were added.
+        store.widen(spec)
         folder.delete_folder(OVERLAY)
         folder.child(OVERLAY).create()
         return cls(store, [Base(store.version, through, store.index)], limits or Limits(), step)
@@ -345,6 +347,20 @@ class VersionedTable:
             for pin in self._pins:
                 pin.base = repaired if pin.base is newest else pin.base
             return repaired.version
+
+    def widen(self, spec: TableSpec) -> None:
+        """Goes on with a spec that has more columns, which hold NULL in all rows so far."""
+        with self._lock:
+            newest = self._bases[-1]
+            widened = replace(newest, version=self.store.widen(spec))
+            self._bases = (*self._bases[:-1], widened)
+            for pin in self._pins:
+                pin.base = widened if pin.base is newest else pin.base
+            self.spec = spec
+            self._reader = FileReader(self._folder, spec)
+            self._overlay = self._overlay.widened(spec)
+            self._frames.clear()
+            self._images.clear()
 
     def vacuum(self, also_keep: Iterable[int] = (), verify: Verify = unverified) -> int:
         """Deletes files that neither a reader nor one of the given versions needs; returns how many."""

@@ -25,7 +25,7 @@ from headgate.capture.gears.method import Batch, Method, Range, Task
 from headgate.capture.gears.requests import NONE, Freshness, Outcome, Request
 from headgate.capture.gears.status import Shift, Status
 from headgate.capture.gears.tasks import TaskLine
-from headgate.capture.gears.throughput import ThroughputMeter
+from headgate.capture.gears.throughput import TaskTimes, ThroughputMeter
 from headgate.capture.gears.waiting import Answer, WaitingRequests, hand_over, hand_over_error
 from headgate.capture.source import Sample
 from headgate.clock import Clock
@@ -58,8 +58,8 @@ class Agent(Generic[Range, Batch]):
         self._requests = WaitingRequests(settings.recent_requests)
         self._meter = ThroughputMeter()
         self._planned_at = BEGINNING
-        self._found_nothing = False
-        self._task_time = NONE
+        self._looking = self._found_nothing = False
+        self._task_times = TaskTimes()
         self._closed = False
         self._workers = 0
         self._lock = threading.RLock()
@@ -141,6 +141,10 @@ class Agent(Generic[Range, Batch]):
             self._closed = True
         self._crew.stop(DefiniteError("capture of this source is closed", hint="open the warehouse again"))
         self._method.close()
+        self.wait()
+
+    def wait(self) -> None:
+        """Waits for the threads of a stopped agent to end."""
         stuck = self._crew.join(_CLOSING_SECONDS)
         if stuck:
             raise TransientError(f"the source does not let go of {', '.join(stuck)}", hint="it ends with this process")
@@ -170,9 +174,11 @@ class Agent(Generic[Range, Batch]):
         """Looks at the source; whether there is a task now."""
         with self._lock:
             at = self._planned_at = self._clock.now()
+            self._looking = True
             needed_position = self._requests.needed_position
         task = self._method.plan(number)
         with self._lock:
+            self._looking = False
             now = self._clock.now()
             self._meter.was_busy(now - at)
             self._found_nothing = task is None
@@ -235,8 +241,10 @@ class Agent(Generic[Range, Batch]):
             now = self._clock.now()
             # What has expired by now gets what was captured before.
             answers = self._requests.settle(self._line.captured, now)
-            took = self._line.published().took + (now - began_at)
-            self._task_time += (took - self._task_time) / 4
+            before_at = self._line.captured.at
+            done, took = self._line.published(), now - began_at
+            self._meter.was_busy(took)
+            self._task_times.took(done.took + took, done.reaches.at - before_at)
             self._crew.problem = None
             answers += self._settle(now)
             self._pace.notify()
@@ -271,8 +279,10 @@ class Agent(Generic[Range, Batch]):
             planned=self._line.planned,
             planned_at=self._planned_at,
             tasks=self._line.unread,
-            task_time=self._task_time,
+            task_time=self._task_times.fixed,
             load_cost=self._meter.load_cost,
+            task_share=self._task_times.share,
+            looking=self._looking,
         )
         choice = choose(self._settings, observation, now)
         if choice.gear == self._gear:

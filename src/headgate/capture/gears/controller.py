@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
-from headgate.capture.gears.requests import Freshness, Measures, Outcome, Request, measure
+from headgate.capture.gears.requests import NONE, Freshness, Measures, Outcome, Request, measure
 from headgate.config.gears import Gear, GearSettings
 
 _SHORTEST = timedelta(milliseconds=1)
+_BUSIEST = 0.9
+"""Of the time that workers have for what passes meanwhile; beyond it they would never catch up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,13 @@ class Observation:
     tasks: int
     """Tasks that wait for a worker or are being read."""
     task_time: timedelta
-    """What a task takes without waiting for a worker: planning, reading and publishing it, lately."""
+    """What a task takes without waiting for a worker, planning, reading and publishing it, however little it covers."""
     load_cost: float
     """The share of throughput that one busy session takes."""
+    task_share: float = 0.0
+    """What a task takes longer for each second of the source's history that it covers."""
+    looking: bool = False
+    """The look at the source that began at `planned_at` is not over: what was needed before it will be in its task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ def choose(settings: GearSettings, observation: Observation, now: datetime) -> C
         return Choice(settings.lowest, "there is only this gear")
     if not observation.waiting:
         return Choice(settings.lowest, "no request waits")
-    open_requests = [request for request in observation.waiting if not request.met_by(observation.reading)]
+    open_requests = [request for request in observation.waiting if not _on_its_way(request, observation)]
     if not open_requests:
         return Choice(settings.lowest, "all that requests need is being read")
     promised = {gear: predict(gear, observation, open_requests, now) for gear in settings.gears}
@@ -86,10 +92,24 @@ def choose(settings: GearSettings, observation: Observation, now: datetime) -> C
     )
 
 
+def _on_its_way(request: Request, observation: Observation) -> bool:
+    looked_at = observation.looking and request.needed_at <= observation.planned_at
+    return looked_at or request.met_by(observation.reading)
+
+
 def undisturbed_share(gear: Gear, observation: Observation) -> float:
     """The share of its throughput that the source keeps in a gear."""
-    load = observation.task_time / max(gear.period, observation.task_time / gear.workers, _SHORTEST)
+    task_time = usual_task_time(gear, observation)
+    load = task_time / max(gear.period, task_time / gear.workers, _SHORTEST)
     return max(0.0, 1 - observation.load_cost * load)
+
+
+def usual_task_time(gear: Gear, observation: Observation) -> timedelta:
+    """What a task takes in a gear: it covers a period, or what passes until a worker is free."""
+    covering_a_period = observation.task_time + observation.task_share * gear.period
+    if covering_a_period <= gear.period * gear.workers:
+        return covering_a_period
+    return observation.task_time / (1 - min(observation.task_share / gear.workers, _BUSIEST))
 
 
 def predict(gear: Gear, observation: Observation, requests: Sequence[Request], now: datetime) -> Measures:
@@ -98,14 +118,15 @@ def predict(gear: Gear, observation: Observation, requests: Sequence[Request], n
     What expires is as stale as this gear keeps things on average, which is what the next such requests will find.
     """
     next_plan_at = min(max(now, observation.planned_at + gear.period), now + gear.period)
-    usual = Freshness(observation.captured.position, now - gear.period / 2 - observation.task_time)
+    covered = max(NONE, next_plan_at - observation.planned_at)
+    task_time, present = usual_task_time(gear, observation), usual_task_time(observation.gear, observation)
+    planned_done_at = now + ceil(observation.tasks / gear.workers) * present
+    free_at = next_plan_at + observation.tasks // gear.workers * present
+    next_done_at = free_at + observation.task_time + observation.task_share * covered
+    usual = Freshness(observation.captured.position, now - gear.period / 2 - task_time)
 
     def outcome(request: Request) -> Outcome:
-        if request.met_by(observation.planned):
-            begins_at, tasks = now, observation.tasks
-        else:
-            begins_at, tasks = next_plan_at, observation.tasks + 1
-        done_at = begins_at + ceil(tasks / gear.workers) * observation.task_time
+        done_at = planned_done_at if request.met_by(observation.planned) else next_done_at
         return request.served(usual, done_at) if done_at <= request.deadline else request.expired(usual)
 
     return measure([outcome(request) for request in requests])

@@ -1,4 +1,4 @@
-"""What capture costs the source, from the source's own count of committed transactions.
+"""What capture costs the source, from the source's own count of committed transactions, and what its tasks take.
 
 Each interval pairs the rate of commits with the load that capture put on the source meanwhile: the number of its
 sessions busy on average. The slope of one over the other is what a session costs, pulled towards a prior as long as
@@ -20,6 +20,11 @@ INTERVAL = timedelta(seconds=1)
 _PRIOR_STRENGTH = 0.5
 """In squares of load: fifty intervals, half of them idle and half at a load of 0.2, weigh as much."""
 _RECENT_INTERVALS = 60
+_RECENT_TASKS = 32
+_PRIOR_SPREAD = 0.02
+"""In squares of what a task covers on average."""
+_LONGEST_COVERED = 60.0
+"""A task after a long pause tells nothing about others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +78,45 @@ class ThroughputMeter:
             self._intervals.append(Interval(rate, (self._busy - busy) / lasting))
             self.load_cost = load_cost(self._intervals)
         self._last = now, transactions, self._busy
+
+
+class TaskTimes:
+    """What tasks take: something each, and a share of the history that they cover. Recent ones count most.
+
+    As long as all cover about as much, the two cannot be told apart: then it is all taken to be the share, so that a shorter
+    period looks cheap enough to be tried.
+    """
+
+    def __init__(self) -> None:
+        self._weight = self._covered = self._taken = self._squares = self._products = 0.0
+
+    def took(self, lasting: timedelta, covering: timedelta) -> None:
+        """A task took this long to cover so much."""
+        taken, covered = lasting.total_seconds(), covering.total_seconds()
+        if not 0 <= covered <= _LONGEST_COVERED:
+            return
+        kept = 1 - 1 / _RECENT_TASKS
+        self._weight = kept * self._weight + 1
+        self._covered = kept * self._covered + covered
+        self._taken = kept * self._taken + taken
+        self._squares = kept * self._squares + covered * covered
+        self._products = kept * self._products + covered * taken
+
+    @property
+    def share(self) -> float:
+        """What a task takes longer for each second of history that it covers."""
+        if self._covered <= 0:
+            return 0.0
+        covered, taken = self._covered / self._weight, self._taken / self._weight
+        most = taken / covered
+        spread = self._squares / self._weight - covered * covered
+        together = self._products / self._weight - covered * taken
+        prior = _PRIOR_SPREAD * covered * covered
+        return min(most, max(0.0, (together + most * prior) / (spread + prior)))
+
+    @property
+    def fixed(self) -> timedelta:
+        """What a task takes that covers nothing."""
+        if self._weight <= 0:
+            return timedelta(0)
+        return timedelta(seconds=max(0.0, self._taken - self.share * self._covered) / self._weight)

@@ -73,43 +73,6 @@ class PostgresTable:
         return self.source_table.key
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnChanges:
-    """How a table's columns differ from before: what can be carried on, and what cannot, in words."""
-
-    added: tuple[Column, ...]
-    others: tuple[str, ...]
-
-    @property
-    def harmless(self) -> bool:
-        return not self.others
-
-
-def changed_columns(old: PostgresTable, new: PostgresTable) -> ColumnChanges:
-    """Added columns whose rows so far hold NULL can be carried on; anything else cannot."""
-    before = {column.number: column for column in old.columns}
-    after = {column.number: column for column in new.columns}
-    added: list[Column] = []
-    others: list[str] = []
-    for number, column in after.items():
-        past = before.get(number)
-        if past is None:
-            if column.has_default or not column.nullable:
-                others.append(f"the column {column.name} was added with a default or NOT NULL")
-            else:
-                added.append(column)
-        elif past.name != column.name:
-            others.append(f"the column {past.name} was renamed to {column.name}")
-        elif (past.type_oid, past.typmod, past.type) != (column.type_oid, column.typmod, column.type):
-            others.append(f"the column {column.name} was changed from {past.type_name} to {column.type_name}")
-    others += [f"the column {column.name} was dropped" for number, column in before.items() if number not in after]
-    if old.key != new.key:
-        others.append(f"the key was changed from ({', '.join(old.key)}) to ({', '.join(new.key)})")
-    if old.oid != new.oid:
-        others.append("the table was dropped and created again")
-    return ColumnChanges(tuple(added), tuple(others))
-
-
 _RELATION = """
 SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

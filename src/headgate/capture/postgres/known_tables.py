@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 import psycopg
 
-from headgate.capture.postgres.catalog import PostgresTable, changed_columns, read_again
-from headgate.capture.postgres.log_tables import TableProblem
+from headgate.capture.postgres.catalog import PostgresTable, read_again
+from headgate.capture.postgres.column_changes import changed_columns
 from headgate.capture.postgres.rows import EventRows
+from headgate.capture.source import TableProblem
 from headgate.errors import DefiniteError
 
 OnSchema = Callable[[str, PostgresTable], None]
@@ -39,6 +40,8 @@ class KnownTable:
     oid: int
     columns: tuple[KnownColumn, ...]
     problem: TableProblem | None = None
+    fewest: int | None = None
+    """Rows since its load may have as few columns; None is as many as it has."""
 
 
 Shape = tuple[KnownColumn, ...]
@@ -71,8 +74,11 @@ class KnownTables:
         """`known` is how tables were when capture ended before this position; `changed` hears of what changed since."""
         self.tables = dict(tables)
         self.rows = {name: EventRows(table) for name, table in tables.items()}
-        self.fewest = {name: len(known[name].columns if name in known else tables[name].columns) for name in tables}
-        """Rows of the source may have as few columns, from before some were added."""
+        self.fewest = {
+            name: (known[name].fewest or len(known[name].columns)) if name in known else len(table.columns)
+            for name, table in tables.items()
+        }
+        """Rows of the source may have as few columns, from before some were added; a batch may be read once more."""
         self.problems = {name: table.problem for name, table in known.items() if table.problem is not None}
         self._changed = changed
         self._lock = threading.Lock()
@@ -83,7 +89,7 @@ class KnownTables:
     def known(self) -> dict[str, KnownTable]:
         with self._lock:
             return {
-                name: KnownTable(table.oid, known_columns(table), self.problems.get(name))
+                name: KnownTable(table.oid, known_columns(table), self.problems.get(name), self.fewest[name])
                 for name, table in self.tables.items()
             }
 
@@ -139,8 +145,7 @@ class KnownTables:
             self._stop_locked(name, position, what, hint)
 
     def _stop_locked(self, name: str, position: int, what: str, hint: str | None) -> None:
-        remedy = "read the table afresh (resnapshot)"
-        self.problems.setdefault(name, TableProblem(position, what, f"{hint}; then {remedy}" if hint else remedy))
+        self.problems.setdefault(name, TableProblem.of(position, what, hint))
 
 
 def _same(shape: Iterable[KnownColumn], known: Iterable[KnownColumn], *, ordered: bool) -> bool:

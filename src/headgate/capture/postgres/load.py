@@ -1,4 +1,4 @@
-"""Reads tables whole, as one transaction of the stream log, in a snapshot that a session of ours holds open."""
+"""Loads: whole tables of an exported snapshot as one transaction of the stream log."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.problems import source_errors
 from headgate.capture.postgres.rows import EventRows
-from headgate.capture.postgres.snapshot import Progress, copy_tables
+from headgate.capture.postgres.snapshot import copy_tables
+from headgate.capture.source import Progress
 from headgate.capture.streamlog import StreamLog
-from headgate.delta.events import TRUNCATE
+from headgate.delta.events import OBSERVED, TRUNCATE, UPSERT
 
 
 @contextmanager
@@ -31,9 +32,9 @@ def held_snapshot(dsn: str, name: str) -> Iterator[tuple[str, str]]:
 
 def load_tables(
     dsn: str,
+    log: StreamLog,
     snapshot: str,
     tables: Sequence[PostgresTable],
-    log: StreamLog,
     *,
     position: int,
     at: datetime,
@@ -41,9 +42,10 @@ def load_tables(
     progress: Callable[[Progress], None] | None = None,
     keep: Callable[[str, pa.RecordBatch], pa.RecordBatch] = lambda name, rows: rows,
 ) -> None:
-    """Puts the tables as they are in an exported snapshot into the log, durably; `replacing` what it had of them.
+    """Puts the tables as they are in the snapshot into the log, durably; `keep` chooses among the rows of a table.
 
-    `keep` chooses among the rows of a table.
+    `replacing` what the log has of them, they are emptied first and their rows are observations: only real differences
+    remain once they are compared with the replicas. Otherwise the rows are valid from the beginning of time.
     """
     at = at if log.end_commit_at is None else max(at, log.end_commit_at)
     with log.begin(position, at, initial=not replacing) as writer:
@@ -55,6 +57,7 @@ def load_tables(
         def write(name: str, rows: pa.RecordBatch) -> None:
             writer.write(name, keep(name, rows))
 
-        copy_tables(dsn, snapshot, tables, write, first=len(tables), progress=progress)
+        op = OBSERVED if replacing else UPSERT
+        copy_tables(dsn, snapshot, tables, write, op=op, first=len(tables), progress=progress)
         writer.commit()
     log.sync()

@@ -25,10 +25,9 @@ from headgate.capture.postgres.connection import ClockReading
 from headgate.capture.postgres.log_history import LogHistory, OnSchema
 from headgate.capture.postgres.log_reader import LogReader
 from headgate.capture.postgres.log_server import LogServer, Standing
-from headgate.capture.postgres.log_tables import TableDefinition, TableProblem
+from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.sessions import Sessions
-from headgate.capture.postgres.snapshot import Progress
-from headgate.capture.source import Capabilities, Sample
+from headgate.capture.source import Capabilities, Progress, Sample, TableProblem
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 from headgate.errors import TransientError
@@ -58,9 +57,13 @@ class LogMethod:
         retained_limit: int | None = None,
         on_schema: OnSchema | None = None,
         progress: Callable[[Progress], None] | None = None,
+        afresh: bool = False,
         group_bytes: int = GROUP_BYTES,
     ) -> None:
-        """Opens the source; returns once all tables are loaded. `name` is that of the slot and the publication."""
+        """Opens the source; returns once all tables are loaded. `name` is that of the slot and the publication.
+
+        `afresh` is the remedy when the source no longer has what comes next: begins with a new slot, reads all tables.
+        """
         self._dsn = dsn
         self._log = log
         self._clock = clock
@@ -85,6 +88,12 @@ class LogMethod:
                 on_schema=on_schema,
                 progress=progress,
             )
+        except BaseException:
+            self._sessions.close()
+            raise
+        try:
+            if afresh:
+                self._history.begin_anew()
         except BaseException:
             self._sessions.close()
             raise
@@ -179,6 +188,8 @@ class LogMethod:
             raise
         if standing.lsn < self._reader.durable or not self._verified:
             with self._lock:
+                # Asked again: the tables may have been read afresh since.
+                standing = self._server.standing()
                 self._history.verify(standing.lsn)
                 self._verified = True
         return standing

@@ -18,9 +18,10 @@ import psycopg
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.cursor import CursorFile
-from headgate.capture.postgres.log_load import identify, load_tables, new_slot
+from headgate.capture.postgres.load import load_tables
 from headgate.capture.postgres.log_state import KnownTable, LogState, known_table, read_state, write_state
-from headgate.capture.postgres.log_tables import LogTables, TableDefinition, TableProblem, with_columns
+from headgate.capture.postgres.log_tables import LogTables, TableDefinition, with_columns
+from headgate.capture.postgres.new_slot import identify, new_slot
 from headgate.capture.postgres.pgoutput import show_lsn
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup
 from headgate.capture.postgres.sessions import Sessions
@@ -35,7 +36,7 @@ from headgate.capture.postgres.slot import (
     require_logged,
     require_server,
 )
-from headgate.capture.postgres.snapshot import Progress
+from headgate.capture.source import Progress, TableProblem
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 from headgate.errors import DefiniteError
@@ -217,7 +218,7 @@ class LogHistory:
             try:
                 tables[name] = with_columns(present[name], known.oid, known.columns)
             except DefiniteError as error:
-                problems[name] = problem = TableProblem.of(self._log.end + 1, error)
+                problems[name] = problem = TableProblem.of(self._log.end + 1, error.what, error.hint)
                 stopped = {name: replace(known, problem=problem)}
                 self._save(replace(self._state, tables={**self._state.tables, **stopped}))
         return LogTables(tables, problems, catalog=self._catalog, changed=self._changed)

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.cursor import CursorFile
-from headgate.capture.postgres.log_tables import TableProblem
+from headgate.capture.source import TableProblem
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,14 @@ import psycopg
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from headgate.capture.postgres.catalog import Column, PostgresTable, changed_columns, read_table
+from headgate.capture.postgres.catalog import Column, PostgresTable, read_table
+from headgate.capture.postgres.column_changes import changed_columns
 from headgate.capture.postgres.pgoutput import Layout
 from headgate.capture.postgres.pgoutput_raw import raw_name, raw_rows
 from headgate.capture.postgres.pgoutput_rows import RowBlock, TableRows
 from headgate.capture.postgres.problems import SourceSetup
 from headgate.capture.postgres.slot import require_key
+from headgate.capture.source import TableProblem
 from headgate.errors import DefiniteError
 
 
@@ -47,20 +49,6 @@ class Transaction(NamedTuple):
     commit_at: int
     """Microseconds since 1970, on headgate's clock."""
     first: int
-
-
-@dataclass(frozen=True, slots=True)
-class TableProblem:
-    """Why a table's changes are kept raw, from this position on."""
-
-    position: int
-    what: str
-    hint: str
-
-    @staticmethod
-    def of(position: int, error: DefiniteError) -> TableProblem:
-        remedy = "read the table afresh (resnapshot)"
-        return TableProblem(position, error.what, f"{error.hint}; {remedy}" if error.hint else remedy)
 
 
 class ColumnIdentity(Protocol):
@@ -158,7 +146,7 @@ class LogTables:
 
     def stop(self, name: str, position: int, error: DefiniteError) -> None:
         """Keeps the table's changes raw from this position on."""
-        self.problems[name] = TableProblem.of(position, error)
+        self.problems[name] = TableProblem.of(position, error.what, error.hint)
         self._changed(name)
 
 

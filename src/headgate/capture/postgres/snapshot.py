@@ -27,6 +27,7 @@ from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.copied import copied
 from headgate.capture.postgres.problems import source_errors
 from headgate.capture.postgres.rows import EventRows
+from headgate.capture.source import Progress
 from headgate.delta.events import UPSERT
 
 RANGE_BLOCKS = 16_384
@@ -58,16 +59,6 @@ class TableRange:
             word = sql.SQL(" AND " if self.first else " WHERE ")
             query += word + sql.SQL("ctid < {}").format(sql.Literal(f"({self.end},0)"))
         return query
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a load has got."""
-
-    rows: int
-    estimated: int
-    remaining: timedelta | None
-    """Unknown before the first rows are there."""
 
 
 def cut_ranges(
@@ -115,6 +106,8 @@ def copy_tables(
         jobs = [pool.submit(partial(copying.work, dsn, snapshot, ranges)) for _ in range(min(sessions, len(ranges)))]
     for job in jobs:
         job.result()
+    if progress is not None:
+        progress(Progress(copying.rows, copying.rows, timedelta(0), is_done=True))
     return copying.rows
 
 

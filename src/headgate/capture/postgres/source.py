@@ -1,8 +1,13 @@
-"""A PostgreSQL database as a source: one capture method, driven by an agent at the pace that readers need."""
+"""A PostgreSQL database as a source: one capture method, driven by an agent at the pace that readers need.
+
+A server that does not answer when a source is opened again, or that has lost what comes next, does not keep anyone from
+what was captured: the source is then unopened. It opens itself once the server is back; after a loss, `resnapshot` does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -10,18 +15,21 @@ from typing import Any, TypeAlias
 from headgate.capture.gears.agent import Agent
 from headgate.capture.gears.status import Status
 from headgate.capture.postgres.log import LogMethod
-from headgate.capture.postgres.log_tables import TableDefinition, TableProblem
+from headgate.capture.postgres.log_tables import TableDefinition
+from headgate.capture.postgres.problems import SourceHistoryLost
 from headgate.capture.postgres.slot import slot_name
-from headgate.capture.postgres.snapshot import Progress
 from headgate.capture.postgres.timestamp import TimestampMethod
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.postgres.trigger import TriggerMethod
-from headgate.capture.source import Capabilities, Sample, SourceTable
+from headgate.capture.source import Capabilities, Progress, Sample, SourceTable, TableProblem
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 from headgate.config.sources import PostgresSourceSettings
+from headgate.errors import DefiniteError, HeadgateError, TransientError
 
 CaptureMethod: TypeAlias = LogMethod | TriggerMethod | TimestampMethod
+
+_RETRY_SECONDS = 2.0
 
 
 class PostgresSource:
@@ -36,50 +44,125 @@ class PostgresSource:
         clock: Clock,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
+        """At first contact, returns once all tables are loaded."""
         self.name = name
         self.log = log
-        self._method = _open_method(slot_name(project, name), settings, log, clock, progress)
+        self.unopened: HeadgateError | None = None
+        self._objects = slot_name(project, name)
+        self._settings = settings
+        self._clock = clock
+        self._progress = progress
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._method: CaptureMethod | None = None
         # What the method reads and publishes is between it and the agent.
-        self._agent: Agent[Any, Any] = Agent(self._method, clock, settings.pace.for_method(settings.capture))
+        self._agent: Agent[Any, Any] | None = None
+        try:
+            self._open()
+        except (TransientError, SourceHistoryLost) as error:
+            # At first contact there is nothing to read without it.
+            if not log.end:
+                raise
+            self.unopened = error
+            if isinstance(error, TransientError):
+                threading.Thread(target=self._open_later, name=f"open {name}", daemon=True).start()
 
     @property
     def tables(self) -> Mapping[str, SourceTable]:
-        return MappingProxyType({name: table.source_table for name, table in self._method.tables.items()})
+        tables = {} if self._method is None else self._method.tables
+        return MappingProxyType({name: table.source_table for name, table in tables.items()})
 
     @property
     def capabilities(self) -> Capabilities:
-        return self._method.capabilities
+        if self._method is not None:
+            return self._method.capabilities
+        sees_all = self._settings.capture != "timestamp"
+        marked = all(table.deleted is not None for table in self._settings.tables.values())
+        return Capabilities(
+            deletes=sees_all or marked,
+            transaction_boundaries=sees_all,
+            intermediate_versions=sees_all,
+            commit_times=self._settings.capture == "log",
+        )
 
     @property
     def problems(self) -> Mapping[str, TableProblem]:
         """Tables whose changes cannot be followed any more, and what to do about it."""
-        return self._method.problems
+        return {} if self._method is None else self._method.problems
 
     @property
-    def status(self) -> Status:
-        return self._agent.status
+    def status(self) -> Status | None:
+        """What the agent does; None while the source is unopened."""
+        return None if self._agent is None else self._agent.status
 
     def sample(self) -> Sample:
-        return self._method.sample()
+        return self._opened()[0].sample()
 
     def capture(self, upto: Sample, window: timedelta) -> bool:
-        return self._agent.request(upto, window).met
+        return self._opened()[1].request(upto, window).met
 
-    def resnapshot(self, tables: tuple[str, ...] | None = None) -> None:
+    def resnapshot(self, tables: Collection[str] | None = None) -> None:
         """Reads tables whole again, by default all; what differs from the replica becomes changes, history stays."""
-        self._method.resnapshot(tables)
+        with self._lock:
+            if self._method is None or self._agent is None:
+                self._open(afresh=True)
+                return
+            self._method.resnapshot(tables)
+            if self._agent.status.stopped:
+                self._agent.wait()
+                self._agent = self._new_agent(self._method)
 
     def close(self) -> None:
-        self._agent.close()
-        self.log.close()
+        self._closing.set()
+        with self._lock:
+            if self._agent is not None:
+                self._agent.close()
+            self.log.close()
+
+    def _opened(self) -> tuple[CaptureMethod, Agent[Any, Any]]:
+        with self._lock:
+            if self._method is None or self._agent is None:
+                if isinstance(self.unopened, DefiniteError):
+                    raise self.unopened
+                self._open()
+            assert self._method is not None and self._agent is not None
+            return self._method, self._agent
+
+    def _open(self, *, afresh: bool = False) -> None:
+        if self._closing.is_set():
+            raise DefiniteError(f"the source {self.name} is closed", hint="open the warehouse again")
+        self._method = open_method(
+            self._objects, self._settings, self.log, self._clock, afresh=afresh, progress=self._progress
+        )
+        self._agent = self._new_agent(self._method)
+        self.unopened = None
+
+    def _open_later(self) -> None:
+        """Tries until the server is back: what it keeps for us should not pile up because nobody asks."""
+        while not self._closing.wait(_RETRY_SECONDS):
+            with self._lock:
+                if self._method is not None:
+                    return
+                try:
+                    self._open()
+                except TransientError as error:
+                    self.unopened = error
+                except DefiniteError as error:
+                    self.unopened = error
+                    return
+
+    def _new_agent(self, method: CaptureMethod) -> Agent[Any, Any]:
+        return Agent(method, self._clock, self._settings.pace.for_method(self._settings.capture))
 
 
-def _open_method(
+def open_method(
     objects: str,
     settings: PostgresSourceSettings,
     log: StreamLog,
     clock: Clock,
-    progress: Callable[[Progress], None] | None,
+    *,
+    afresh: bool = False,
+    progress: Callable[[Progress], None] | None = None,
 ) -> CaptureMethod:
     """The method that the source is captured by; `objects` is the name of what it creates at the server."""
     definitions = [
@@ -88,15 +171,25 @@ def _open_method(
     ]
     match settings.capture:
         case "log":
-            limit = settings.retained_wal
             return LogMethod(
-                settings.dsn, objects, definitions, log=log, clock=clock, retained_limit=limit, progress=progress
+                settings.dsn,
+                objects,
+                definitions,
+                log=log,
+                clock=clock,
+                retained_limit=settings.retained_wal,
+                afresh=afresh,
+                progress=progress,
             )
         case "trigger":
-            return TriggerMethod(settings.dsn, objects, definitions, log=log, clock=clock, progress=progress)
+            return TriggerMethod(
+                settings.dsn, objects, definitions, log=log, clock=clock, afresh=afresh, progress=progress
+            )
         case "timestamp":
             polled = [
                 TimestampTable(definition, table.updated or "", table.deleted)
                 for definition, table in zip(definitions, settings.tables.values(), strict=True)
             ]
-            return TimestampMethod(settings.dsn, objects, polled, log=log, clock=clock, progress=progress)
+            return TimestampMethod(
+                settings.dsn, objects, polled, log=log, clock=clock, afresh=afresh, progress=progress
+            )

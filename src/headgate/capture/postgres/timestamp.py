@@ -18,12 +18,10 @@ from headgate.capture.gears.method import Task
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import clock_reading, committed_transactions
 from headgate.capture.postgres.known_tables import OnSchema
-from headgate.capture.postgres.log_tables import TableProblem
-from headgate.capture.postgres.snapshot import Progress
 from headgate.capture.postgres.timestamp_activity import MARGIN
 from headgate.capture.postgres.timestamp_history import TimestampHistory
 from headgate.capture.postgres.timestamp_tables import TimestampTable
-from headgate.capture.source import Capabilities, Sample
+from headgate.capture.source import Capabilities, Progress, Sample, TableProblem
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 

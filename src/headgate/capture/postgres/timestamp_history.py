@@ -18,12 +18,12 @@ from headgate.capture.postgres.load import held_snapshot, load_tables
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup, source_errors
 from headgate.capture.postgres.sessions import Sessions
 from headgate.capture.postgres.slot import RESNAPSHOT
-from headgate.capture.postgres.snapshot import Progress
 from headgate.capture.postgres.timestamp_activity import read_activity
 from headgate.capture.postgres.timestamp_polling import Poll, Poller
 from headgate.capture.postgres.timestamp_state import TimestampState, read_state, write_state
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.postgres.trigger_sql import next_transaction
+from headgate.capture.source import Progress
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 
@@ -142,9 +142,9 @@ class TimestampHistory:
             self._save(replace(self.state, loading=names, load_position=position, tables=self.tables.known()))
             load_tables(
                 self._dsn,
+                self.log,
                 exported,
                 [present[name] for name in names],
-                self.log,
                 position=position,
                 at=at,
                 replacing=replacing,

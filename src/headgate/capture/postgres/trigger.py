@@ -21,12 +21,11 @@ from headgate.capture.gears.method import Task
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import ClockReading, clock_reading, committed_transactions
 from headgate.capture.postgres.known_tables import OnSchema
-from headgate.capture.postgres.log_tables import TableDefinition, TableProblem
-from headgate.capture.postgres.snapshot import Progress
+from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.trigger_batch import AuditBatch, SnapshotRange
 from headgate.capture.postgres.trigger_history import TriggerHistory
 from headgate.capture.postgres.trigger_state import last_position
-from headgate.capture.source import Capabilities, Sample
+from headgate.capture.source import Capabilities, Progress, Sample, TableProblem
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 from headgate.errors import DefiniteError

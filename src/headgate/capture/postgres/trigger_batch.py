@@ -24,6 +24,9 @@ from headgate.capture.postgres.trigger_state import first_position
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.writing import TransactionWriter
 
+Bounds = Mapping[str, Numbers]
+"""Per table, where the rows of each transaction begin, and where the last one's end."""
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRange:
@@ -106,18 +109,39 @@ class AuditBatch:
                 name: np.searchsorted(owners, np.arange(len(chunk.xids) + 1))
                 for name, owners in chunk.transactions.items()
             }
-            for number, (xid, stamp) in enumerate(zip(chunk.xids, chunk.commit_times, strict=True)):
-                if xid != current:
-                    if writer is not None:
-                        writer.commit()
-                    position, current = position + 1, xid
-                    writer = log.begin(position, self._time(stamp, log)) if position > log.end else None
-                if writer is not None:
-                    for name, rows in chunk.tables.items():
-                        first, last = bounds[name][number : number + 2]
-                        writer.write(name, rows.slice(first, last - first))
+            begun, last = int(chunk.xids[0] == current), len(chunk.xids) - 1
+            if begun:
+                _write(writer, chunk, bounds, 0)
+            if begun > last:
+                continue
+            if writer is not None:
+                writer.commit()
+            # Those in the middle are whole; the last may go on in the next chunk.
+            self._append_whole(log, chunk, bounds, begun, last, position + 1)
+            position, current = position + last - begun + 1, chunk.xids[last]
+            at = self._time(chunk.commit_times[last], log.end_commit_at)
+            writer = log.begin(position, at) if position > log.end else None
+            _write(writer, chunk, bounds, last)
         if writer is not None:
             writer.commit()
+
+    def _append_whole(self, log: StreamLog, chunk: Chunk, bounds: Bounds, first: int, last: int, position: int) -> None:
+        """Appends the transactions from the first on and before the last, all at once; the first has this position."""
+        first += max(0, log.end - position + 1)
+        if first >= last:
+            return
+        position, at = max(position, log.end + 1), log.end_commit_at
+        members: list[tuple[int, datetime]] = []
+        for offset, stamp in enumerate(chunk.commit_times[first:last]):
+            at = self._time(stamp, at)
+            members.append((position + offset, at))
+        ends = {name: bound[first : last + 1] for name, bound in bounds.items()}
+        tables = {
+            name: pa.Table.from_batches([rows.slice(ends[name][0], ends[name][-1] - ends[name][0])])
+            for name, rows in chunk.tables.items()
+            if ends[name][-1] > ends[name][0]
+        }
+        log.append_group(members, tables, {name: np.diff(ends[name]).tolist() for name in tables})
 
     def forget(self) -> None:
         """Removes the files; the batch is in the log."""
@@ -125,9 +149,9 @@ class AuditBatch:
             if isinstance(chunk, Path):
                 chunk.unlink(missing_ok=True)
 
-    def _time(self, stamp: int | None, log: StreamLog) -> datetime:
+    def _time(self, stamp: int | None, before: datetime | None) -> datetime:
         at = self.range.at if stamp is None else from_micros(stamp) - self.range.clock_offset
-        return at if log.end_commit_at is None else max(at, log.end_commit_at)
+        return at if before is None else max(at, before)
 
     def _loaded(self) -> Iterator[Chunk]:
         for chunk in self._chunks:
@@ -137,3 +161,11 @@ class AuditBatch:
                 yield loaded
             else:
                 yield chunk
+
+
+def _write(writer: TransactionWriter | None, chunk: Chunk, bounds: Bounds, number: int) -> None:
+    """Writes a transaction's rows in a chunk, if it is to be written."""
+    if writer is not None:
+        for name, rows in chunk.tables.items():
+            first, last = bounds[name][number : number + 2]
+            writer.write(name, rows.slice(first, last - first))

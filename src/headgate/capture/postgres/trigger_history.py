@@ -24,7 +24,6 @@ from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.problems import SourceHistoryLost
 from headgate.capture.postgres.sessions import Sessions
 from headgate.capture.postgres.slot import RESNAPSHOT
-from headgate.capture.postgres.snapshot import Progress
 from headgate.capture.postgres.trigger_batch import AuditBatch, SnapshotRange
 from headgate.capture.postgres.trigger_reading import AuditReader
 from headgate.capture.postgres.trigger_sql import Objects, shortened
@@ -35,6 +34,7 @@ from headgate.capture.postgres.trigger_state import (
     read_state,
     write_state,
 )
+from headgate.capture.source import Progress
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 
@@ -227,9 +227,9 @@ class TriggerHistory:
             )
             load_tables(
                 self._dsn,
+                self.log,
                 exported,
                 [present[name] for name in names],
-                self.log,
                 position=first_position(batch),
                 at=at,
                 replacing=replacing,

@@ -1,25 +1,18 @@
-"""Slots that export a snapshot, and loads: whole tables of such a snapshot as one transaction of the stream log."""
+"""Making a replication slot, which exports a snapshot of the moment that its changes begin at."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 
-import numpy as np
 import psycopg
 from psycopg import sql
 
-from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.pgoutput import read_lsn
 from headgate.capture.postgres.problems import SourceUnreachable, source_errors
-from headgate.capture.postgres.rows import EventRows
-from headgate.capture.postgres.snapshot import Progress, copy_tables
-from headgate.capture.streamlog import StreamLog
-from headgate.delta.events import OBSERVED, TRUNCATE, UPSERT
 
 PATIENCE = 60.0
 """Seconds to wait for the transactions that were running when a slot was asked for."""
@@ -57,34 +50,6 @@ def identify(connection: psycopg.Connection) -> tuple[str, int]:
         row = connection.execute("IDENTIFY_SYSTEM").fetchone()
     assert row is not None
     return str(row[0]), int(row[1])
-
-
-def load_tables(
-    dsn: str,
-    log: StreamLog,
-    snapshot: str,
-    tables: Sequence[PostgresTable],
-    *,
-    position: int,
-    at: datetime,
-    replacing: bool,
-    progress: Callable[[Progress], None] | None = None,
-) -> None:
-    """Puts the tables as they are in the snapshot into the log, durably, as one transaction.
-
-    `replacing` what the log has of them, they are emptied first and their rows are observations: only real differences
-    remain once they are compared with the replicas. Otherwise the rows are valid from the beginning of time.
-    """
-    at = at if log.end_commit_at is None else max(at, log.end_commit_at)
-    with log.begin(position, at, initial=not replacing) as writer:
-        if replacing:
-            for number, table in enumerate(tables):
-                ops, sequences = np.array([TRUNCATE], dtype=np.int8), np.array([number], dtype=np.int64)
-                writer.write(table.source_table.name, EventRows(table).build({}, ops, sequences))
-        op = OBSERVED if replacing else UPSERT
-        copy_tables(dsn, snapshot, tables, writer.write, op=op, first=len(tables), progress=progress)
-        writer.commit()
-    log.sync()
 
 
 def _with_patience(

@@ -1,0 +1,49 @@
+"""How far a source's tables are read, on one line of a terminal that is written over."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TextIO
+
+from headgate.capture.source import Progress
+
+OnProgress = Callable[[str, Progress], None]
+"""Hears, by the source's name, how far its tables are read."""
+
+_EVERY_SECONDS = 0.1
+_WIDTH = 100
+
+
+class ProgressLine:
+    """Writes the newest progress; may be called from any thread that holds the load."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._written = float("-inf")
+
+    def __call__(self, source: str, progress: Progress) -> None:
+        now = time.monotonic()
+        if not progress.is_done and now - self._written < _EVERY_SECONDS:
+            return
+        self._written = now
+        self._stream.write(f"\r{describe(source, progress):<{_WIDTH}}{chr(10) if progress.is_done else ''}")
+        self._stream.flush()
+
+
+def describe(source: str, progress: Progress) -> str:
+    """One line, such as `shop_db: read 1,200,000 of about 4,800,000 rows (25 %), 0:00:42 left`."""
+    if progress.is_done:
+        return f"{source}: read {progress.rows:,} rows"
+    share = 100 * progress.rows // max(progress.estimated, 1)
+    text = f"{source}: read {progress.rows:,} of about {progress.estimated:,} rows ({share} %)"
+    if progress.remaining is None:
+        return text
+    return f"{text}, {timedelta(seconds=round(progress.remaining.total_seconds()))} left"
+
+
+def default_progress() -> OnProgress | None:
+    """A line when somebody looks, nothing otherwise."""
+    return ProgressLine(sys.stderr) if sys.stderr.isatty() else None

@@ -1,0 +1,28 @@
+"""The line that shows how far a source's tables are read."""
+
+from __future__ import annotations
+
+import io
+from datetime import timedelta
+
+from headgate.capture.source import Progress
+from headgate.runtime.progress import ProgressLine, describe
+
+
+def test_a_line_tells_rows_share_and_remaining_time() -> None:
+    begun = Progress(0, 4_800_000, None)
+    assert describe("shop", begun) == "shop: read 0 of about 4,800,000 rows (0 %)"
+    halfway = Progress(1_200_000, 4_800_000, timedelta(seconds=41.7))
+    assert describe("shop", halfway) == "shop: read 1,200,000 of about 4,800,000 rows (25 %), 0:00:42 left"
+    assert describe("shop", Progress(7, 7, timedelta(0), is_done=True)) == "shop: read 7 rows"
+
+
+def test_the_line_is_written_over_and_ends_when_all_is_read() -> None:
+    stream = io.StringIO()
+    show = ProgressLine(stream)
+    for rows in range(1, 1000):
+        show("shop", Progress(rows, 1000, timedelta(seconds=1)))
+    show("shop", Progress(1000, 1000, timedelta(0), is_done=True))
+    written = stream.getvalue()
+    assert written.count("\r") < 20 and written.count("\n") == 1
+    assert written.endswith("\n") and "\rshop: read 1,000 rows" in written
