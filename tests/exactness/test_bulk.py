@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.exactness import test_aggregates, test_joins, test_subqueries
 from tests.exactness.conftest import MakeWorld
 from tests.exactness.world import View
@@ -14,6 +16,7 @@ def test_joins_from_files_are_exact_after_every_job(world: MakeWorld) -> None:
     test_joins.exercise(world(test_joins.TABLES, views=views, limits=LIMITS))
 
 
+@pytest.mark.thorough
 def test_aggregates_from_files_are_exact_after_every_job(world: MakeWorld) -> None:
     views = [*test_aggregates.RUNNING[:2], *test_aggregates.RECOMPUTED[3:5]]
     test_aggregates.exercise(world(test_aggregates.TABLES, views=views, limits=LIMITS))

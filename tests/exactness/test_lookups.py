@@ -72,6 +72,7 @@ def test_lookups_into_large_dimensions_are_exact_after_every_job(world: MakeWorl
     exercise(world(TABLES, [Dimension("dim", "d", track=("name",))], VIEWS, limits))
 
 
+@pytest.mark.thorough
 def test_lookups_from_files_are_exact_after_every_job(world: MakeWorld) -> None:
     exercise(world(TABLES, [Dimension("dim", "d", track=("name",))], VIEWS, {"batch_rows": 2, "rows_per_file": 2}))
 

@@ -171,7 +171,11 @@ def _plain(value: object) -> object:
     return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
 
 
-LIMITS = [{}, {"small_table_rows": 1, "rows_per_file": 2}, {"batch_rows": 2, "rows_per_file": 2}]
+LIMITS = [
+    {},
+    {"small_table_rows": 1, "rows_per_file": 2},
+    pytest.param({"batch_rows": 2, "rows_per_file": 2}, marks=pytest.mark.thorough),
+]
 
 
 @pytest.mark.parametrize("limits", LIMITS, ids=["read whole", "looked up", "from files"])

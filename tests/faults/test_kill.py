@@ -20,7 +20,6 @@ from tests.faults.conftest import MakeShop
 from tests.faults.processes import check_recovery, start
 
 CHOSEN = [
-    ("data-files", 6),
     ("after-commit", 5),
     ("before-ledger", 4),
 ]

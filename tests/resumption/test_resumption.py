@@ -113,7 +113,7 @@ def cut_connections(server: PostgresServer) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capture", ["log", "trigger"])
+@pytest.mark.parametrize("capture", ["log", pytest.param("trigger", marks=pytest.mark.thorough)])
 def test_nothing_is_lost_doubled_or_torn(tmp_path: Path, capture: str) -> None:
     chance = random.Random(f"{capture} {SEED}")
     with PostgresServer() as server:
