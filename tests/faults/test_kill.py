@@ -1,11 +1,10 @@
 """The process dies at a step of a materialization, or at any time: opening again gives what an undisturbed run has.
 
-With HEADGATE_KILL_POINTS=all it dies at every step in turn, which takes long.
+In `make thorough` it dies at every step in turn, which takes long.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -70,8 +69,7 @@ def test_a_kill_at_any_time_is_survived(make_shop: MakeShop, expected: dict[int,
     check_recovery(folder, expected)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(os.environ.get("HEADGATE_KILL_POINTS") != "all", reason="HEADGATE_KILL_POINTS=all runs it")
+@pytest.mark.thorough
 def test_a_kill_at_every_step_is_survived(make_shop: MakeShop, expected: dict[int, shop.Content]) -> None:
     for step, count in Counter(passed_steps(make_shop())).items():
         for number in range(1, count + 1):

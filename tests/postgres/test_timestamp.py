@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup, SourceUnreachable
 from headgate.capture.postgres.timestamp import TimestampMethod
 from headgate.capture.postgres.timestamp_activity import Activity, earliest_change, with_prepared
+from headgate.capture.postgres.timestamp_state import TimestampState
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.source import Capabilities
 from headgate.capture.streamlog import StreamLog
@@ -385,10 +387,10 @@ def test_a_value_that_does_not_fit_stops_its_table(capture: Capture, source: psy
 
 def test_a_snapshot_from_the_future_is_lost_history(capture: Capture, source: psycopg.Connection) -> None:
     capture.close()
-    cursor = CursorFile(capture.folder)
+    cursor = CursorFile(capture.folder, TimestampState)
     content = cursor.read()
     assert content is not None
-    cursor.write({**content, "snapshot": "99999999:99999999:"})
+    cursor.write(replace(content, snapshot="99999999:99999999:"))
     with pytest.raises(SourceHistoryLost, match=r"so it was restored \(.*resnapshot"):
         capture.open()
     capture.open(afresh=True)

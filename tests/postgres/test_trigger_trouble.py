@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import LiteralString
 
@@ -15,6 +16,7 @@ from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup, SourceUnreachable
 from headgate.capture.postgres.trigger import TriggerMethod
 from headgate.capture.postgres.trigger_batch import AuditBatch
+from headgate.capture.postgres.trigger_state import TriggerState
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from tests.postgres.replaying import events_of, replayed
@@ -88,10 +90,10 @@ def test_a_restored_source_is_lost_history(capture: Capture, source: psycopg.Con
 
 def test_a_snapshot_from_the_future_is_lost_history(capture: Capture, source: psycopg.Connection) -> None:
     capture.close()
-    cursor = CursorFile(capture.folder)
+    cursor = CursorFile(capture.folder, TriggerState)
     content = cursor.read()
     assert content is not None
-    cursor.write({**content, "upto": "99999999:99999999:"})
+    cursor.write(replace(content, upto="99999999:99999999:"))
     with pytest.raises(SourceHistoryLost, match="lie before those that were captured"):
         capture.open()
 

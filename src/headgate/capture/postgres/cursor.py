@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from headgate.capture.durable import full_disk_is_named, replace_file
 from headgate.errors import CorruptWarehouse, Location
 
-Content = Mapping[str, object]
+State = TypeVar("State")
 
 
-class CursorFile:
-    """A small JSON document in the folder of a stream log."""
+class CursorFile(Generic[State]):
+    """A small JSON document in the folder of a stream log: a method's state, a frozen dataclass."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, state: type[State]) -> None:
         self.path = folder / "cursor"
+        self._format = TypeAdapter(state)
 
-    def read(self) -> dict[str, object] | None:
+    def read(self) -> State | None:
         """What was written last; None before the first time."""
         if not self.path.exists():
             return None
         try:
-            content = json.loads(self.path.read_bytes())
+            return self._format.validate_python(json.loads(self.path.read_bytes()))
+        except ValidationError as error:
+            raise self._damaged(str(error.errors()[0]["msg"])) from None
         except ValueError as error:
-            raise self.damaged(str(error)) from None
-        if not isinstance(content, dict):
-            raise self.damaged("it is not an object")
-        return content
+            raise self._damaged(str(error)) from None
 
-    def write(self, content: Content) -> None:
+    def write(self, state: State) -> None:
         with full_disk_is_named(self.path):
-            replace_file(self.path, json.dumps(content).encode())
+            replace_file(self.path, json.dumps(self._format.dump_python(state, mode="json")).encode())
 
-    def damaged(self, why: str) -> CorruptWarehouse:
+    def _damaged(self, why: str) -> CorruptWarehouse:
         return CorruptWarehouse(
             f"this file is damaged: {why}",
             where=Location(str(self.path)),

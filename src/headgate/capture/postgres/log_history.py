@@ -19,7 +19,7 @@ from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.cursor import CursorFile
 from headgate.capture.postgres.load import load_tables
-from headgate.capture.postgres.log_state import KnownTable, LogState, known_table, read_state, write_state
+from headgate.capture.postgres.log_state import KnownTable, LogState, known_table
 from headgate.capture.postgres.log_tables import LogTables, TableDefinition, with_columns
 from headgate.capture.postgres.new_slot import identify, new_slot
 from headgate.capture.postgres.pgoutput import show_lsn
@@ -70,9 +70,9 @@ class LogHistory:
         self._clock = clock
         self._on_schema = on_schema
         self._progress = progress
-        self._file = CursorFile(log.folder)
+        self._file = CursorFile(log.folder, LogState)
         present = self._present()
-        state = read_state(self._file)
+        state = self._file.read()
         self._state = self._new_slot(present, {}) if state is None else state
         self._forget_removed(present)
         self.tables = self._known(present)
@@ -270,5 +270,5 @@ class LogHistory:
             self._on_schema(name, table)
 
     def _save(self, state: LogState) -> None:
-        write_state(self._file, state)
+        self._file.write(state)
         self._state = state

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter, ValidationError
-
 from headgate.capture.postgres.catalog import PostgresTable
-from headgate.capture.postgres.cursor import CursorFile
 from headgate.capture.source import TableProblem
 
 
@@ -50,23 +47,6 @@ class LogState:
     told: int
     """The server has heard of positions up to this one at most."""
     tables: Mapping[str, KnownTable]
-
-
-_FORMAT = TypeAdapter(LogState)
-
-
-def read_state(file: CursorFile) -> LogState | None:
-    content = file.read()
-    if content is None:
-        return None
-    try:
-        return _FORMAT.validate_python(content)
-    except ValidationError as error:
-        raise file.damaged(str(error.errors()[0]["msg"])) from None
-
-
-def write_state(file: CursorFile, state: LogState) -> None:
-    file.write(_FORMAT.dump_python(state, mode="json"))
 
 
 def known_table(

@@ -20,7 +20,7 @@ from headgate.capture.postgres.sessions import Sessions
 from headgate.capture.postgres.slot import RESNAPSHOT
 from headgate.capture.postgres.timestamp_activity import read_activity
 from headgate.capture.postgres.timestamp_polling import Poll, Poller
-from headgate.capture.postgres.timestamp_state import TimestampState, read_state, write_state
+from headgate.capture.postgres.timestamp_state import TimestampState
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.postgres.trigger_sql import next_transaction
 from headgate.capture.source import Progress
@@ -58,14 +58,14 @@ class TimestampHistory:
         self._margin = margin
         self._on_schema = on_schema or (lambda name, table: None)
         self._progress = progress
-        self._file = CursorFile(log.folder)
+        self._file = CursorFile(log.folder, TimestampState)
         self._state: TimestampState | None = None
         self.sessions = Sessions(dsn, application=f"headgate {name}", opened=self._verify)
         try:
             present = self._present()
             self.warnings = self._warnings(present)
             """What the source's owner could do better."""
-            state = None if afresh else read_state(self._file)
+            state = None if afresh else self._file.read()
             if state is None or not self._has_loaded(state, state.tables):
                 self._begin(present)
             else:
@@ -179,7 +179,7 @@ class TimestampHistory:
         return tuple(found)
 
     def _save(self, state: TimestampState) -> None:
-        write_state(self._file, state)
+        self._file.write(state)
         self._state, self._written_at = state, state.activity.at
 
     def _verify(self, connection: psycopg.Connection) -> None:

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter, ValidationError
-
-from headgate.capture.postgres.cursor import CursorFile
 from headgate.capture.postgres.known_tables import KnownTable
 from headgate.capture.postgres.timestamp_activity import Activity
 
@@ -28,20 +25,3 @@ class TimestampState:
     load_position: int
     """... which was done once the log had this position."""
     tables: Mapping[str, KnownTable]
-
-
-_FORMAT = TypeAdapter(TimestampState)
-
-
-def read_state(file: CursorFile) -> TimestampState | None:
-    content = file.read()
-    if content is None:
-        return None
-    try:
-        return _FORMAT.validate_python(content)
-    except ValidationError as error:
-        raise file.damaged(str(error.errors()[0]["msg"])) from None
-
-
-def write_state(file: CursorFile, state: TimestampState) -> None:
-    file.write(_FORMAT.dump_python(state, mode="json"))

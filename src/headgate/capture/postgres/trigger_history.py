@@ -31,8 +31,6 @@ from headgate.capture.postgres.trigger_state import (
     TriggerState,
     batch_at,
     first_position,
-    read_state,
-    write_state,
 )
 from headgate.capture.source import Progress
 from headgate.capture.streamlog import StreamLog
@@ -65,12 +63,12 @@ class TriggerHistory:
         self._on_schema = on_schema or (lambda name, table: None)
         self._progress = progress
         self._definitions = {definition.called: definition for definition in definitions}
-        self._file = CursorFile(log.folder)
+        self._file = CursorFile(log.folder, TriggerState)
         self._lock = threading.Lock()
         self._durable = (0, _NOTHING)
         self.timed = False
         self.sessions = Sessions(dsn, application=f"headgate {name}", opened=self._verify)
-        self._state = read_state(self._file)
+        self._state = self._file.read()
         try:
             present = self._present()
             if afresh or self._state is None or not self._has_loaded(self._state):
@@ -255,7 +253,7 @@ class TriggerHistory:
         return SnapshotRange(batch, 0, after, upto, self._clock.now(), timedelta(0))
 
     def _save(self, state: TriggerState) -> None:
-        write_state(self._file, state)
+        self._file.write(state)
         self._state = state
 
     # Whether the source still is the one we know

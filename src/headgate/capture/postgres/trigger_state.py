@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter, ValidationError
-
-from headgate.capture.postgres.cursor import CursorFile
 from headgate.capture.postgres.known_tables import KnownTable
 
 _TRANSACTIONS = 1 << 28
@@ -48,20 +45,3 @@ class TriggerState:
     loading: tuple[str, ...]
     """Tables whose first load is this batch."""
     tables: Mapping[str, KnownTable]
-
-
-_FORMAT = TypeAdapter(TriggerState)
-
-
-def read_state(file: CursorFile) -> TriggerState | None:
-    content = file.read()
-    if content is None:
-        return None
-    try:
-        return _FORMAT.validate_python(content)
-    except ValidationError as error:
-        raise file.damaged(str(error.errors()[0]["msg"])) from None
-
-
-def write_state(file: CursorFile, state: TriggerState) -> None:
-    file.write(_FORMAT.dump_python(state, mode="json"))
