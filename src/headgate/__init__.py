@@ -1,7 +1,7 @@
 """headgate: right-time ETL on Spark."""
 
 from headgate.runtime.answer import Answer
-from headgate.runtime.warehouse import Warehouse
-from headgate.runtime.warehouse import open_warehouse as open
+from headgate.scheduling.warehouse import Warehouse
+from headgate.scheduling.warehouse import open_warehouse as open
 
 __all__ = ["Answer", "Warehouse", "open"]

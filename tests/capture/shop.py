@@ -41,10 +41,15 @@ TABLES = {"items": SourceTable("items", ITEMS, ("id",)), "sales": SourceTable("s
 
 
 def open_shop(
-    folder: Path, clock: Clock | None = None, *, segment_bytes: int = 64 << 20, transaction_bytes: int = 16 << 20
+    folder: Path,
+    clock: Clock | None = None,
+    *,
+    segment_bytes: int = 64 << 20,
+    transaction_bytes: int = 16 << 20,
+    limit_bytes: int | None = None,
 ) -> MemorySource:
     """The source as it stands in the folder."""
-    log = StreamLog(folder, segment_bytes=segment_bytes, transaction_bytes=transaction_bytes)
+    log = StreamLog(folder, segment_bytes=segment_bytes, transaction_bytes=transaction_bytes, limit_bytes=limit_bytes)
     return MemorySource("shop", TABLES, log, clock or ManualClock())
 
 

@@ -175,7 +175,7 @@ def test_trimming_removes_files_at_once_and_segments_when_all_of_it_may_go(tmp_p
         log.read("t", 3, 8)
     log.trim(100)
     assert not list(log.files_folder.iterdir())
-    assert (log.trimmed, log.end, log.bytes_after(0)) == (9, 9, 0)
+    assert (log.trimmed, log.end, log.held_bytes) == (9, 9, 0)
     log.close()
     log = StreamLog(tmp_path)
     assert (log.trimmed, log.end, log.end_commit_at) == (9, 9, START + timedelta(days=1))

@@ -26,7 +26,7 @@ sources:
         columns: {purc_id: bigint, total: "decimal(10,2)"}
         key: [purc_id]
 retention: {jobs: 5}
-limits: {overlay_bytes: 64MiB, stream_bytes: 1048576}
+limits: {overlay_bytes: 64MiB, stream_bytes: 1048576, spark_load_bytes: 2GiB}
 """
 
 
@@ -64,6 +64,7 @@ def test_a_whole_project_loads(folder: Path) -> None:
     assert project.sources["shop_db"].tables["purchases"].key == ("purc_id",)
     assert project.retention.jobs == 5
     assert (project.limits.overlay_bytes, project.limits.stream_bytes) == (64 << 20, 1 << 20)
+    assert project.limits.spark_load_bytes == 2 << 30
 
 
 def test_a_folder_stands_for_its_project_file(folder: Path) -> None:

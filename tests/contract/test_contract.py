@@ -181,3 +181,14 @@ def test_a_source_without_trouble_has_none_and_can_be_read_afresh(books: Books) 
     books.catch_up()
     assert books.captured() == books.kept()
     assert set(books.source.tables) == {"accounts", "moves"}
+
+
+def test_every_source_tells_how_it_does(books: Books) -> None:
+    books.move(1, 2, 5)
+    sample = books.catch_up()
+    status = books.source.status
+    assert status.captured.position >= sample.position
+    assert status.log_bytes == books.source.log.held_bytes > 0
+    assert dict(status.problems) == {} and status.trouble is None and status.alarms == () and status.waiting == 0
+    assert (status.gear is not None) == (books.dsn is not None)
+    assert (status.retained_wal is not None) == (books.kind == "log")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import headgate
 from headgate.errors import FlowError
 from headgate.runtime.spark_sessions import SparkSessions
-from headgate.runtime.warehouse import Warehouse
+from headgate.scheduling.warehouse import Warehouse
 from tests.exactness.world import SMALL_QUERIES
 
 Row = tuple[object, ...]

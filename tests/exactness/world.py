@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 import headgate
 from headgate.errors import SnapshotGone
-from headgate.runtime.warehouse import Warehouse
+from headgate.scheduling.warehouse import Warehouse
 from tests.exactness.comparing import Rows, difference
 from tests.exactness.model import COMMIT_AT, Change, Delete, Dimension, Insert, Model, Row, Table, Truncate, Update
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import headgate
 from headgate.errors import HeadgateError
-from headgate.runtime.warehouse import Warehouse
+from headgate.scheduling.warehouse import Warehouse
 from tests.faults import shop
 
 

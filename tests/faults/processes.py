@@ -10,7 +10,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 import headgate
-from headgate.runtime.warehouse import Warehouse
+from headgate.scheduling.warehouse import Warehouse
 from tests.faults import shop
 
 ROOT = Path(__file__).parents[2]

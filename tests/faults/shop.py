@@ -19,7 +19,7 @@ from pathlib import Path
 
 import headgate
 from headgate.capture.transaction import Transaction
-from headgate.runtime.warehouse import Warehouse
+from headgate.scheduling.warehouse import Warehouse
 from headgate.warehouse.store import Step, no_step
 
 LOADED = 3

@@ -13,7 +13,7 @@ import pytest
 import headgate
 from headgate.errors import StorageFull
 from headgate.runtime.spark_sessions import SparkSessions
-from headgate.runtime.warehouse import Warehouse
+from headgate.scheduling.warehouse import Warehouse
 from tests.faults import shop
 
 ROWS = 12_000

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.capture.gears.controller import Observation, choose, gain, undisturbed_share, usual_task_time
-from headgate.capture.gears.requests import NONE, Freshness, Measures, Request
-from headgate.capture.source import Sample
+from headgate.capture.gears.requests import NONE, Measures, Request
+from headgate.capture.source import Freshness, Sample
 from headgate.config.gears import Gear, GearSettings
 from tests.gears.scripted import milliseconds
 

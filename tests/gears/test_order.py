@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.capture.gears.method import Task
-from headgate.capture.gears.requests import Freshness
 from headgate.capture.gears.tasks import TaskLine
+from headgate.capture.source import Freshness
 from headgate.clock import SystemClock
 from headgate.delta.changes import BEGINNING
 from headgate.errors import TransientError

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headgate.capture.gears.requests import NONE, Freshness, Outcome, Request, measure
-from headgate.capture.source import Sample
+from headgate.capture.gears.requests import NONE, Outcome, Request, measure
+from headgate.capture.source import Freshness, Sample
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 

@@ -22,5 +22,5 @@ def project(folder: Path, dsn: str, capture: str, tables: list[str], flows: str)
 
 def rows(warehouse: headgate.Warehouse, query: str) -> list[tuple[object, ...]]:
     """The query's rows at the newest job that all its tables have reached."""
-    with warehouse.sql(query) as answer:
+    with warehouse.sql(query, max_staleness="any") as answer:
         return [tuple(row.values()) for row in answer.to_arrow().to_pylist()]

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import headgate
 from headgate.runtime.explain import Explanation
 from headgate.runtime.spark_sessions import SparkSessions
-from headgate.runtime.warehouse import Warehouse
+from headgate.scheduling.warehouse import Warehouse
 from tests.exactness.comparing import Rows, difference
 from tests.exactness.world import SMALL_QUERIES
 from tests.tpch.data import KEYS, Shop, generated, spark_types

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from headgate.capture.events import Committed
 from headgate.capture.shape import Shape
-from headgate.capture.source import Capabilities, Sample, SourceTable, TableProblem
+from headgate.capture.source import Capabilities, Freshness, Sample, SourceStatus, SourceTable, TableProblem
 from headgate.capture.spool import Spool
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.transaction import Transaction
@@ -52,12 +52,22 @@ class MemorySource:
         spool = Spool(self.log.spool_folder, self.log.transaction_bytes)
         return Transaction(self.name, self._shapes, spool, lambda rows: self._commit(rows, commit_at, initial))
 
+    @property
+    def status(self) -> SourceStatus:
+        return SourceStatus(self.captured, self.log.held_bytes, self.log.limit_bytes, self.problems)
+
+    @property
+    def captured(self) -> Freshness:
+        """Everything: a transaction is in the log before it is acknowledged."""
+        at = self._clock.now()
+        return Freshness(self.log.durable, at)
+
     def sample(self) -> Sample:
         """Where the source stands: every acknowledged transaction is durable. Never waits; the clocks are the same."""
         at = self._clock.now()
         return Sample(at, self.log.durable, timedelta(0), timedelta(0))
 
-    def capture(self, upto: Sample, window: timedelta) -> bool:
+    def capture(self, upto: Sample | datetime, window: timedelta) -> bool:
         """Captured already."""
         return True
 
@@ -66,6 +76,7 @@ class MemorySource:
 
     def close(self) -> None:
         """Closes the log; what was committed is durable already."""
+        self.log.hasten()
         with self._commit_lock:
             self.log.close()
 

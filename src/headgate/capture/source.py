@@ -14,6 +14,7 @@ from typing import Protocol
 from pyspark.sql.types import StructType
 
 from headgate.capture.streamlog import StreamLog
+from headgate.config.gears import Gear
 from headgate.errors import HeadgateError
 
 
@@ -37,6 +38,14 @@ class Sample:
     """The source's clock minus headgate's."""
     clock_error: timedelta
     """How far the offset may be off, either way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How far some copy of a source's history goes: it holds all that was acknowledged before `at`, on headgate's clock."""
+
+    position: int
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,36 @@ class Progress:
     is_done: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """A source at one moment, for those who look after it."""
+
+    captured: Freshness
+    """How far the stream log goes."""
+    log_bytes: int
+    """What the stream log holds because some table has not taken it yet ..."""
+    log_limit: int | None
+    """... and may hold before jobs are run because of that, and then capture slows down."""
+    problems: Mapping[str, TableProblem]
+    """Tables that cannot be followed any more."""
+    trouble: BaseException | None = None
+    """What capture is trying to get over, or what stopped it."""
+    gear: Gear | None = None
+    """The pace of capture; None while the source is not captured, or needs no pace."""
+    reason: str | None = None
+    """Why it is in this gear."""
+    waiting: int = 0
+    """Requests that wait for what is not captured yet."""
+    retained_wal: int | None = None
+    """Bytes of WAL that the server holds for us, as of the last look ..."""
+    retained_wal_limit: int | None = None
+    """... and the limit at which the slot is dropped."""
+    slot_dropped: bool = False
+    """Whether it was, because of the limit; reading the tables afresh makes a new one."""
+    alarms: tuple[str, ...] = ()
+    """What someone should do something about before it becomes a problem, in words."""
+
+
 class Source(Protocol):
     """One source; its methods may be called from any thread."""
 
@@ -100,12 +139,23 @@ class Source(Protocol):
     @property
     def log(self) -> StreamLog: ...
 
+    @property
+    def status(self) -> SourceStatus:
+        """How the source does; asks nobody, so that it is there at once."""
+        ...
+
+    @property
+    def captured(self) -> Freshness:
+        """How far the log goes; asking does not touch the source."""
+        ...
+
     def sample(self) -> Sample:
         """Reads headgate's clock, then the source's position; may wait for the source to answer."""
         ...
 
-    def capture(self, upto: Sample, window: timedelta) -> bool:
-        """Waits until all that the sample names is durably in the log, at most for the window; tells whether it is."""
+    def capture(self, upto: Sample | datetime, window: timedelta) -> bool:
+        """Waits until all that the sample names, or all that the source acknowledged before an instant, is durably in
+        the log, at most for the window; tells whether it is."""
         ...
 
     def resnapshot(self, tables: Collection[str] | None = None) -> None:

@@ -7,7 +7,8 @@
 
 A transaction is appended whole or not at all: its files are on the disk before its frame is written, and a failed
 write is cut off again. `append` returns once it is durable; `begin` … `commit` makes it readable at once and `sync`
-makes it durable, one fsync serving everyone who waits. Only one process may open a log at a time.
+makes it durable, one fsync serving everyone who waits. Only one process may open a log at a time. A log that holds more
+than its limit tells `on_full`, and far beyond it appends wait a little (`room`).
 
 A crash can leave a torn frame at the end, which opening cuts off. Damage to the very last frame looks the same, so
 whoever keeps a cursor compares it with `end`.
@@ -33,6 +34,7 @@ from headgate.capture.durable import full_disk_is_named, replace_file, sync_fold
 from headgate.capture.events import Committed, EventFile, Events, from_micros, to_micros
 from headgate.capture.frames import Group, Header
 from headgate.capture.reading import concatenate_events, stamp_of
+from headgate.capture.room import Room
 from headgate.capture.segments import (
     SEGMENT_MAGIC,
     Entry,
@@ -58,6 +60,7 @@ class StreamLog:
         *,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         transaction_bytes: int = DEFAULT_TRANSACTION_BYTES,
+        limit_bytes: int | None = None,
     ) -> None:
         self.folder = folder
         self.transaction_bytes = transaction_bytes
@@ -83,6 +86,7 @@ class StreamLog:
             self._end_commit_at = self._entries[-1].header.commit_at
         self._durable = self._end
         self._clean_up()
+        self._room = Room(sum(map(_bytes, self._entries)), limit_bytes)
 
     @property
     def files_folder(self) -> Path:
@@ -111,6 +115,32 @@ class StreamLog:
     def end_commit_at(self) -> datetime | None:
         """When the last transaction committed; None before the first."""
         return None if self._end_commit_at is None else from_micros(self._end_commit_at)
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of everything that has not been let go."""
+        return self._room.held
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """What that should not pass."""
+        return self._room.limit
+
+    @property
+    def over_limit(self) -> bool:
+        """Whether that is more than the log should hold: its consumer ought to go forward."""
+        return self._room.over_limit
+
+    def on_full(self, hear: Callable[[], None]) -> None:
+        """Calls `hear` whenever the log has passed its limit, and again if trimming did not bring it below.
+
+        It is called by a thread that appends, with no lock of the log held, and must return at once.
+        """
+        self._room.on_full = hear
+
+    def hasten(self) -> None:
+        """Lets waiting and later appends go on at once, because the log is about to be closed."""
+        self._room.hasten()
 
     def begin(self, position: int, commit_at: datetime, *, initial: bool = False) -> TransactionWriter:
         """A writer for the transaction that comes next; nothing is in the log before its `commit`."""
@@ -213,12 +243,6 @@ class StreamLog:
             chosen = self._range(after, upto)
         return tuple(found for entry in chosen for found in _committed(entry, after, upto))
 
-    def bytes_after(self, position: int) -> int:
-        """The size of everything that is later than this position."""
-        with self._lock:
-            later = self._entries[bisect_right(self._positions, position) :]
-        return sum(entry.end - entry.start + _file_bytes(entry) for entry in later)
-
     def trim(self, upto: int) -> None:
         """Lets go of transactions up to this position: their files at once, segments when all of them may go."""
         with self._lock:
@@ -239,9 +263,11 @@ class StreamLog:
             for segment in dict.fromkeys(entry.segment for entry in gone):
                 if segment not in kept:
                     segment.unlink(missing_ok=True)
+        self._room.give_back(sum(map(_bytes, gone)))
 
     def close(self) -> None:
         """Makes everything durable and closes the files."""
+        self.hasten()
         if self._descriptor is None:
             return
         try:
@@ -255,6 +281,12 @@ class StreamLog:
 
     def _append(self, make_header: Callable[[int], Header], bodies: Sequence[bytes]) -> Committed:
         """Writes a frame, whose header is made from the durable position; gives its last transaction."""
+        self._room.wait()
+        entry = self._write_frame(make_header, bodies)
+        self._room.take(_bytes(entry))
+        return _committed(entry, entry.header.position - 1, entry.header.position)[0]
+
+    def _write_frame(self, make_header: Callable[[int], Header], bodies: Sequence[bytes]) -> Entry:
         with self._lock:
             self._require_usable()
             header = make_header(self._durable)
@@ -272,7 +304,7 @@ class StreamLog:
             self._entries.append(entry)
             self._positions.append(header.position)
             self._end, self._end_commit_at = header.position, header.commit_at
-            return _committed(entry, header.position - 1, header.position)[0]
+            return entry
 
     def _require_usable(self) -> None:
         if self._broken is not None:
@@ -394,8 +426,8 @@ def _file_names(entry: Entry) -> list[str]:
     return [side.name for files in entry.header.files.values() for side in files]
 
 
-def _file_bytes(entry: Entry) -> int:
-    return sum(side.bytes for files in entry.header.files.values() for side in files)
+def _bytes(entry: Entry) -> int:
+    return entry.end - entry.start + sum(side.bytes for files in entry.header.files.values() for side in files)
 
 
 def _committed(entry: Entry, after: int, upto: int) -> list[Committed]:

@@ -14,10 +14,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from headgate.config.durations import DURATION_HINT, parse_duration
 from headgate.config.fields import Count, Duration, Name, Settings, Size, differ_without_case, refuse
 from headgate.config.sources import SourceSettings
 
 WhenStale = Literal["fail", "serve", "wait"]
+ExecutorName = Literal["staged", "sequential", "one_by_one"]
 
 _PROJECT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 _URI = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII)
@@ -38,18 +40,31 @@ def _spark_setting(value: object) -> str:
     raise refuse(f"a Spark setting is a text or a number, not {value!r}", "write it as Spark's configuration does")
 
 
+def _age(value: object) -> object:
+    if isinstance(value, str) and value.strip().lower() == "any":
+        return "any"
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise refuse(str(error), f"{DURATION_HINT}, or any") from None
+
+
 class Freshness(Settings):
     """What a query gets that does not say otherwise."""
 
-    max_staleness: Duration = timedelta(0)
+    max_staleness: Annotated[timedelta | Literal["any"], BeforeValidator(_age)] = timedelta(0)
+    """`any` is no bound: the newest complete snapshot, without waiting."""
     deadline: Duration | None = None
     when_stale: WhenStale = "fail"
 
 
 class Retention(Settings):
-    """How many complete jobs stay readable."""
+    """How long snapshots stay readable."""
 
     jobs: Count = 20
+    """Complete jobs that can be read."""
+    lease: Duration = timedelta(minutes=10)
+    """How long an answer holds its snapshot when nobody closes it."""
 
 
 class Limits(Settings):
@@ -61,6 +76,8 @@ class Limits(Settings):
     """Captured but not yet processed changes per source before a system job runs."""
     transaction_bytes: Size = 16 << 20
     """Rows of one source transaction held in memory; more go to files of their own."""
+    spark_load_bytes: Size = 1 << 30
+    """Source tables that are read whole and are together larger than this are read by Spark's executors."""
     segment_bytes: Size = 64 << 20
     """Size at which a stream log begins a new segment."""
     rows_per_file: Count = 8_000
@@ -69,6 +86,17 @@ class Limits(Settings):
     """Tables up to this size are read whole rather than looked up, and need no arrangement."""
     batch_rows: Count = 250_000
     """Source changes up to this many are processed in the driver's memory; a larger job runs from files."""
+
+
+class Background(Settings):
+    """What headgate does while nobody asks."""
+
+    system_jobs: bool = True
+    """Whether changes are processed without a query; a full stream and a table's target_lag ask for it in any case."""
+    idle_after: Duration = timedelta(seconds=30)
+    """Without a query for this long, changes are processed and tables are materialized."""
+    oldest_changes: Duration = timedelta(minutes=10)
+    """Changes that are held in memory for this long are materialized."""
 
 
 class GlobPattern(Settings):
@@ -131,6 +159,9 @@ class Project(Settings):
     sources: dict[Name, SourceSettings] = Field(default_factory=dict)
     retention: Retention = Retention()
     limits: Limits = Limits()
+    background: Background = Background()
+    executor: ExecutorName = "staged"
+    """How stages run: each in a thread of its own, one after another, or even one job at a time (for comparison)."""
 
     @field_validator("storage")
     @classmethod

@@ -6,7 +6,6 @@ for the driver, and each source table's changes per transaction, which its repli
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +18,7 @@ from pyspark.sql.types import StructType
 from headgate.dataflow.relation import column_list
 from headgate.delta.changes import JOB, WEIGHT, JobId
 from headgate.runtime.jobs import JobChain
+from headgate.runtime.scratch import Scratch
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.runtime.stored import BatchViews, KeptViews
 from headgate.warehouse.changes import ChangeSet
@@ -44,11 +44,12 @@ class Batch:
     chain: JobChain
     sessions: SparkSessions
     kept: KeptViews
-    scratch: Path
+    scratch: Scratch
     many_rows: int
     """From here on rows stay in files and the session with code generation is used."""
     transaction_changes: dict[tuple[str, JobId, JobId], TransactionChanges | None] = field(default_factory=dict)
     _open: dict[int, BatchViews] = field(default_factory=dict)
+    _folders: list[Path] = field(default_factory=list)
 
     def views(self, rows: int) -> BatchViews:
         """The views of the session that suits this many changed rows."""
@@ -65,9 +66,10 @@ class Batch:
 
     def to_files(self, frame: DataFrame) -> str:
         """Writes rows that are too many for the driver into a folder that stays until the scratch folder is emptied."""
-        folder = str(self.scratch / uuid.uuid4().hex)
-        frame.write.parquet(folder)
-        return folder
+        folder = self.scratch.new()
+        self._folders.append(folder)
+        frame.write.parquet(str(folder))
+        return str(folder)
 
     def appeared(self, spec: TableSpec, text: str, job: JobId, views: BatchViews) -> ChangeSet | None:
         """The rows of a query over the views as changes of one job that made them all."""
@@ -83,3 +85,4 @@ class Batch:
     def close(self) -> None:
         for views in self._open.values():
             views.close()
+        self.scratch.done(self._folders)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from headgate.delta.changes import NO_JOB, JobId
+from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.errors import SnapshotGone
 
 
@@ -24,6 +24,8 @@ class Job:
     """Position per source; a source that is not named stands at 0."""
     newest_commit_at: datetime | None
     """The latest commit time of any transaction up to the cut."""
+    as_of: Mapping[str, datetime] = field(default_factory=dict)
+    """Per source an instant of headgate's clock: what the source had acknowledged before it is in the job."""
 
     def body(self) -> dict[str, Any]:
         newest = self.newest_commit_at
@@ -32,6 +34,7 @@ class Job:
             "data_timestamp": self.data_timestamp.isoformat(),
             "cut": dict(self.cut),
             "newest_commit_at": newest.isoformat() if newest is not None else None,
+            "as_of": {source: at.isoformat() for source, at in self.as_of.items()},
         }
 
     @staticmethod
@@ -42,6 +45,7 @@ class Job:
             datetime.fromisoformat(body["data_timestamp"]),
             dict(body["cut"]),
             datetime.fromisoformat(newest) if newest is not None else None,
+            {source: datetime.fromisoformat(at) for source, at in body.get("as_of", {}).items()},
         )
 
 
@@ -50,6 +54,7 @@ class JobChain:
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []
+        self._confirmed: dict[str, tuple[int, datetime]] = {}
 
     @property
     def newest(self) -> JobId:
@@ -67,6 +72,20 @@ class JobChain:
                 hint=f"jobs 1 to {self.newest} exist" if self._jobs else "no job was closed yet",
             )
         return self._jobs[job - 1]
+
+    def confirm(self, as_of: Mapping[str, datetime]) -> None:
+        """No source has committed anything since the newest job's cut, up to these instants: idle is not stale."""
+        for source, at in as_of.items():
+            position = self.position(source, self.newest)
+            known = self._confirmed.get(source)
+            if known is None or known[0] != position or known[1] < at:
+                self._confirmed[source] = (position, at)
+
+    def as_of(self, job: JobId, source: str) -> datetime:
+        """The instant up to which the job holds what the source acknowledged."""
+        found = BEGINNING if job <= NO_JOB else self.get(job).as_of.get(source, BEGINNING)
+        position, at = self._confirmed.get(source, (-1, found))
+        return max(found, at) if position == self.position(source, job) else found
 
     def newest_commit_at(self, job: JobId) -> datetime | None:
         return None if job <= NO_JOB else self.get(job).newest_commit_at

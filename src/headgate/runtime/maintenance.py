@@ -1,4 +1,4 @@
-"""The sequential executor: brings tables from their own job to a newer one, stage by stage, in the order of the graph.
+"""Maintenance: brings tables from their own job to a newer one, stage by stage, in the order of the graph.
 
 All closed jobs that wait run as one batch, except that a job with very many rows is a batch of its own. A stage applies a
 batch to its tables whole or not at all. When one fails, its batch is halved until the failing job stands alone: earlier
@@ -19,6 +19,7 @@ from headgate.errors import FlowFailed, HeadgateError
 from headgate.runtime.batch import Batch
 from headgate.runtime.flows import Stage, first_line
 from headgate.runtime.jobs import JobChain
+from headgate.runtime.retrying import retried
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.storage import Folder
 
@@ -46,38 +47,41 @@ def batch_ends(chain: JobChain, sources: Iterable[Source], after: JobId, upto: J
 
 
 def run_stages(
-    stages: Sequence[Stage], upto: JobId, new_batch: Callable[[], Batch], flow_of: Callable[[Stage], Flow | None]
-) -> list[FlowFailed]:
-    """Advances every stage as far as its inputs advance; gives the failures."""
-    failures: list[FlowFailed] = []
+    stages: Sequence[Stage],
+    upto: Callable[[Stage], JobId],
+    new_batch: Callable[[], Batch],
+    flow_of: Callable[[Stage], Flow | None],
+) -> dict[str, BaseException]:
+    """Advances every stage to its job, or as far as its inputs advance; gives the failures by stage."""
+    failures: dict[str, BaseException] = {}
     behind: dict[str, JobId] = {}
     batch = new_batch()
     try:
         for stage in stages:
-            reach = min([upto, *(behind[name] for name in stage.inputs if name in behind)])
+            reach = min([upto(stage), *(behind[name] for name in stage.inputs if name in behind)])
             try:
                 if stage.target.through < reach:
-                    _advance(stage, reach, batch, flow_of(stage))
+                    advance(stage, reach, batch, flow_of(stage))
             except FlowFailed as failure:
-                failures.append(failure)
-            if stage.target.through < upto:
+                failures[stage.name] = failure
+            if stage.target.through < upto(stage):
                 behind[stage.name] = stage.target.through
     finally:
         batch.close()
     return failures
 
 
-def _advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
+def advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
+    """Brings one stage to a job; a transient failure is tried again, a definite one is brought down to its job."""
     try:
-        with storage_problems(Folder.at(batch.scratch)):
-            stage.advance(upto, batch)
+        with storage_problems(Folder.at(batch.scratch.folder)):
+            retried(lambda: stage.advance(upto, batch), f"stage {stage.name}")
     except (PySparkException, FlowFailed) as error:
         after = stage.target.through
         if upto - after == 1:
             raise _failure(stage, upto, flow, error) from error
-        middle = JobId((after + upto) // 2)
-        _advance(stage, middle, batch, flow)
-        _advance(stage, upto, batch, flow)
+        advance(stage, JobId((after + upto) // 2), batch, flow)
+        advance(stage, upto, batch, flow)
 
 
 def _failure(stage: Stage, job: JobId, flow: Flow | None, error: Exception) -> FlowFailed:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from threading import RLock
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from headgate.dataflow.graph import Scan
 from headgate.dataflow.relation import column_list, quoted
 from headgate.delta.changes import COPY, ROW_HASH, JobId
 from headgate.errors import DefiniteError, Location, UnknownTable
 from headgate.runtime.answer import Answer
-from headgate.runtime.catalog import WarehouseCatalog
 from headgate.runtime.flows import FlowPlan, first_line
+from headgate.runtime.state import State
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.views import Views
 from headgate.sql.references import replace_tables, table_references
@@ -29,19 +30,16 @@ _INTERNAL_COLUMNS = (ROW_HASH, COPY)
 
 
 class Reader:
-    def __init__(
-        self,
-        session: SparkSession,
-        catalog: WarehouseCatalog,
-        stored: Callable[[str], StoredTable],
-        plan: Callable[[str], FlowPlan | None],
-        storage: Folder,
-    ) -> None:
-        self._session = session
-        self._catalog = catalog
-        self._stored = stored
+    """Answers from snapshots; may be used by many threads."""
+
+    def __init__(self, state: State, plan: Callable[[str], FlowPlan | None], storage: Folder) -> None:
+        self._session = state.sessions.query
+        self._state = state
+        self._catalog = state.catalog
+        self._stored = state.tables.get
         self._plan = plan
         self._storage = storage
+        self._evaluating = RLock()
         self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
 
     def through(self, table: str) -> JobId:
@@ -56,15 +54,34 @@ class Reader:
             return self.through(node.table)
         return self._stored(f"{plan.name}.{name}").through
 
+    def tables_of(self, text: str) -> tuple[str, ...]:
+        """The tables that a query names, each once."""
+        found = table_references(text, Location("query"))
+        return tuple(dict.fromkeys(self._known(reference.name) for reference in found))
+
+    def pin(self, names: Collection[str], job: JobId | None) -> Snapshot:
+        """The tables at one job, by default the newest that all of them have reached, kept until it is released."""
+        with self._state.lock:
+            chosen = min((self.through(name) for name in names), default=JobId(0)) if job is None else job
+            snapshot = Snapshot(self, chosen)
+            try:
+                for name in names:
+                    snapshot.pin(name)
+            except BaseException:
+                snapshot.release()
+                raise
+            return snapshot
+
     def sql(self, text: str, job: JobId | None) -> Answer:
-        references = table_references(text, Location("query"))
-        names = tuple(dict.fromkeys(self._known(reference.name) for reference in references))
-        chosen = min((self.through(name) for name in names), default=JobId(0)) if job is None else job
-        snapshot = _Snapshot(self, chosen)
+        """Answers a SELECT from the snapshot of a job."""
+        return self.answer(text, self.pin(self.tables_of(text), job))
+
+    def answer(self, text: str, snapshot: Snapshot) -> Answer:
+        """Answers a SELECT from a pinned snapshot, which the answer then holds."""
         try:
             mapping = {
                 reference.name: snapshot.view(self._known(reference.name), hidden=_mentioned(text))
-                for reference in references
+                for reference in table_references(text, Location("query"))
             }
             frame = self._session.sql(replace_tables(text, mapping))
         except PySparkException as error:
@@ -76,12 +93,16 @@ class Reader:
         except BaseException:
             snapshot.release()
             raise
-        return Answer(frame, chosen, self._storage, snapshot.release)
+        return Answer(frame, snapshot.job, self._storage, snapshot.release)
+
+    def constant(self, rows: Sequence[tuple[str, ...]], columns: str) -> Answer:
+        """Rows that come from no table."""
+        frame = self._session.createDataFrame(list(rows), columns)
+        return Answer(frame, JobId(0), self._storage, lambda: None)
 
     def table(self, name: str, job: JobId | None) -> Answer:
         known = self._known(name)
-        chosen = self.through(known) if job is None else job
-        snapshot = _Snapshot(self, chosen)
+        snapshot = self.pin([known], job)
         try:
             entry = self._catalog.find(known)
             hidden = set(entry.hidden.names if entry and entry.is_versioned else ())
@@ -91,7 +112,7 @@ class Reader:
         except BaseException:
             snapshot.release()
             raise
-        return Answer(frame, chosen, self._storage, snapshot.release)
+        return Answer(frame, snapshot.job, self._storage, snapshot.release)
 
     def _known(self, name: str) -> str:
         entry = self._catalog.find(name)
@@ -103,15 +124,24 @@ class Reader:
             raise UnknownTable(f"there is no table {name}", hint=hint)
         return entry.name
 
-    def _frame(self, snapshot: _Snapshot, name: str, job: JobId) -> DataFrame:
+    def _stored_tables(self, name: str) -> list[StoredTable]:
+        """What a table's rows are read from: itself, or what its fragment reads."""
         plan = self._plan(name)
         if plan is None or plan.fragment is None:
-            table = self._stored(name)
-            snapshot.pins.append(table.main.pin(job))
-            return table.main.frame(self._session, job)
-        return self._fragment_frame(snapshot, plan, job)
+            return [self._stored(name)]
+        found = []
+        for part, node in plan.fragment.inputs:
+            found += self._stored_tables(node.table) if isinstance(node, Scan) else [self._stored(f"{name}.{part}")]
+        return found
 
-    def _fragment_frame(self, snapshot: _Snapshot, plan: FlowPlan, job: JobId) -> DataFrame:
+    def _frame(self, snapshot: Snapshot, name: str, job: JobId) -> DataFrame:
+        plan = self._plan(name)
+        if plan is None or plan.fragment is None:
+            return self._stored(name).main.frame(self._session, job)
+        with self._evaluating:
+            return self._fragment_frame(snapshot, plan, job)
+
+    def _fragment_frame(self, snapshot: Snapshot, plan: FlowPlan, job: JobId) -> DataFrame:
         """Runs what is not incremental; functions of context are evaluated once per job."""
         assert plan.fragment is not None
         place = (plan.name, plan.fingerprint, job)
@@ -126,7 +156,6 @@ class Reader:
                 mapping[name] = f"(SELECT {outputs or '1 AS __one'} FROM {below})"
             else:
                 table = self._stored(f"{plan.name}.{name}")
-                snapshot.pins.append(table.main.pin(job))
                 rows = snapshot.views.of_frame(table.main.frame(self._session, job))
                 mapping[name] = f"(SELECT {column_list(node.columns)} FROM {rows})"
         frame = self._session.sql(replace_tables(plan.fragment.sql, mapping))
@@ -137,23 +166,28 @@ class Reader:
 
     def forget_before(self, job: JobId) -> None:
         """Drops evaluated fragments of jobs that are no longer retained."""
-        self._evaluated = {place: rows for place, rows in self._evaluated.items() if place[2] >= job}
+        with self._evaluating:
+            self._evaluated = {place: rows for place, rows in self._evaluated.items() if place[2] >= job}
 
 
-class _Snapshot:
-    """The tables of one job, as views."""
+class Snapshot:
+    """Tables at one job, pinned; as views when asked for."""
 
     def __init__(self, reader: Reader, job: JobId) -> None:
         self._reader = reader
-        self._job = job
+        self.job = job
         self.views = Views(reader._session)
-        self.pins: list[Pin] = []
+        self._pins: list[Pin] = []
         self._frames: dict[str, DataFrame] = {}
+
+    def pin(self, name: str) -> None:
+        for table in self._reader._stored_tables(name):
+            self._pins.append(table.main.pin(self.job))
 
     def view(self, name: str, hidden: Callable[[str], bool]) -> str:
         """A view of the table with the columns that `*` stands for and the hidden ones that are asked for."""
         if name not in self._frames:
-            self._frames[name] = self._reader._frame(self, name, self._job)
+            self._frames[name] = self._reader._frame(self, name, self.job)
         frame = self._frames[name]
         entry = self._reader._catalog.find(name)
         assert entry is not None
@@ -162,9 +196,9 @@ class _Snapshot:
         return self.views.of_frame(frame.select(*[quoted(column) for column in shown]))
 
     def release(self) -> None:
-        for pin in self.pins:
+        for pin in self._pins:
             pin.release()
-        self.pins.clear()
+        self._pins.clear()
         self.views.close()
 
 

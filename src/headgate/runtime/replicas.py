@@ -67,6 +67,13 @@ class Replicas:
             self._open(source, name, known)
         self.widen(source)
 
+    def are_narrow(self, source: Source) -> bool:
+        """Whether a table at the source has columns that its replica lacks."""
+        return any(
+            not set(table.schema.names) <= set(self.stages[f"{source.name}.{name}"].target.spec.columns)
+            for name, table in source.tables.items()
+        )
+
     def widen(self, source: Source) -> None:
         """Gives replicas the columns that their tables at the source have more."""
         for name, table in source.tables.items():

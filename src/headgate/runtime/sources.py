@@ -10,7 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType, _parse_datatype_string
 
 from headgate.capture.memory import MemorySource
-from headgate.capture.source import Source, SourceTable
+from headgate.capture.ranges import LargeLoads
+from headgate.capture.source import Sample, Source, SourceTable
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 from headgate.config.sources import MemorySourceSettings, PostgresSourceSettings, SourceSettings
@@ -31,8 +32,9 @@ def open_source(
     log: StreamLog,
     clock: Clock,
     progress: OnProgress | None = None,
+    large: LargeLoads | None = None,
 ) -> Source:
-    """Opens a source; `progress` hears how far its tables are read when that takes a while."""
+    """Opens a source; `progress` hears how far its tables are read when that takes a while, `large` reads large ones."""
     match settings:
         case MemorySourceSettings():
             return MemorySource(name, _declared_tables(name, settings), log, clock)
@@ -40,11 +42,11 @@ def open_source(
             from headgate.capture.postgres.source import PostgresSource
 
             heard = None if progress is None else partial(progress, name)
-            return PostgresSource(project, name, settings, log, clock, heard)
+            return PostgresSource(project, name, settings, log, clock, heard, large)
 
 
-def capture_all(sources: Mapping[str, Source], window: timedelta) -> datetime | None:
-    """Captures what every source has acknowledged by now; gives the instant that this is true for, None without sources.
+def capture_all(sources: Mapping[str, Source], window: timedelta) -> dict[str, Sample]:
+    """Captures what every source has acknowledged by now; gives where each stood.
 
     All sources are asked first and waited for afterwards, so that they work at the same time.
     """
@@ -55,22 +57,33 @@ def capture_all(sources: Mapping[str, Source], window: timedelta) -> datetime | 
                 f"source {name} did not deliver its newest changes within {window.total_seconds():g} s",
                 hint="look at the source's load and connection, or allow a longer deadline",
             )
-    return min((sample.at for sample in samples.values()), default=None)
+    return samples
 
 
-def next_job(sources: Mapping[str, Source], chain: JobChain, at: datetime) -> Job | None:
-    """The job that holds all that is captured, for which `at` is true; None when the newest one holds it already."""
+def next_job(
+    sources: Mapping[str, Source], chain: JobChain, samples: Mapping[str, Sample], now: datetime
+) -> tuple[Job | None, dict[str, datetime]]:
+    """The job that holds all that is captured, None when the newest one holds it already; and as of when per source."""
     newest = chain.newest
     cut: dict[str, int] = {}
+    as_of: dict[str, datetime] = {}
     commits = [chain.newest_commit_at(newest)]
     for name, source in sources.items():
+        # The log goes on while it is looked at: the label is read first, so that it is true of the cut.
+        captured = source.captured
         source.log.sync()
         cut[name] = source.log.durable
-        found = source.log.transactions(chain.position(name, newest), cut[name])
+        before = chain.position(name, newest)
+        as_of[name] = max(chain.as_of(newest, name), captured.at)
+        if name in samples:
+            as_of[name] = max(as_of[name], samples[name].at)
+        found = source.log.transactions(before, cut[name])
         commits += [found[-1].commit_at] if found else []
     if all(position == chain.position(name, newest) for name, position in cut.items()):
-        return None
-    return Job(JobId(newest + 1), at, cut, max((each for each in commits if each is not None), default=None))
+        return None, as_of
+    at = min(as_of.values(), default=now)
+    newest_commit = max((each for each in commits if each is not None), default=None)
+    return Job(JobId(newest + 1), at, cut, newest_commit, as_of), as_of
 
 
 def _declared_tables(source: str, settings: MemorySourceSettings) -> dict[str, SourceTable]:

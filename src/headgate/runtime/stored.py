@@ -6,8 +6,8 @@ takes the same changes as its table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from threading import Lock, RLock
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +31,8 @@ class StoredTable:
         self.arrangements: dict[tuple[str, ...], VersionedTable] = {}
         self._small_rows = small_rows
         self._counts: dict[JobId, int] = {}
+        self.lock = RLock()
+        """Held while changes are applied: whoever holds it finds the table and its arrangements at one job."""
 
     @property
     def spec(self) -> TableSpec:
@@ -44,17 +46,17 @@ class StoredTable:
     def through(self) -> JobId:
         return self.main.through
 
-    def physical(self) -> Iterable[VersionedTable]:
-        yield self.main
-        yield from self.arrangements.values()
+    def physical(self) -> list[VersionedTable]:
+        return [self.main, *self.arrangements.values()]
 
     def count(self, job: JobId) -> int:
         """How many rows the snapshot has; it never changes, so it is counted once."""
-        if job not in self._counts:
-            if len(self._counts) > _KEPT_COUNTS:
-                self._counts.clear()
-            self._counts[job] = self.main.count(job)
-        return self._counts[job]
+        counts = self._counts
+        if job not in counts:
+            if len(counts) > _KEPT_COUNTS:
+                counts = self._counts = {}
+            counts[job] = self.main.count(job)
+        return counts[job]
 
     def is_empty(self, job: JobId) -> bool:
         return self.count(job) == 0
@@ -66,9 +68,10 @@ class StoredTable:
         return StructType([self.spec.schema[column] for column in columns])
 
     def apply(self, changes: ChangeSet | None, through: JobId) -> None:
-        for arrangement in self.arrangements.values():
-            arrangement.apply(changes and _of_columns(changes, arrangement.spec), through)
-        self.main.apply(changes, through)
+        with self.lock:
+            for arrangement in self.arrangements.values():
+                arrangement.apply(changes and _of_columns(changes, arrangement.spec), through)
+            self.main.apply(changes, through)
 
     def changes(self, after: JobId, upto: JobId) -> ChangeSet | None:
         return self.main.changes(after, upto)
@@ -127,6 +130,7 @@ class BatchViews:
     def __init__(self, session: SparkSession, kept: KeptViews) -> None:
         self._views = Views(session)
         self._kept = kept
+        kept.begin()
         self._changes: dict[tuple[str, JobId, JobId], tuple[str, pa.Table] | None] = {}
         self._whole: dict[tuple[str, JobId], str] = {}
 
@@ -167,34 +171,48 @@ class BatchViews:
 
     def close(self) -> None:
         self._views.close()
-        self._kept.drop_retired()
+        self._kept.end()
 
 
 class KeptViews:
-    """Views of small tables, kept from batch to batch while the table does not change."""
+    """Views of small tables, kept from batch to batch while the table does not change; batches may run in several threads."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, str], tuple[JobId, Views, str]] = {}
         self._retired: list[Views] = []
+        self._batches = 0
+        self._lock = Lock()
+
+    def begin(self) -> None:
+        """A batch begins that may name views."""
+        with self._lock:
+            self._batches += 1
+
+    def end(self) -> None:
+        """A batch ends; views that were replaced go when no batch can still name them."""
+        with self._lock:
+            self._batches -= 1
+            retired = self._retired if self._batches == 0 else []
+            if retired:
+                self._retired = []
+        for views in retired:
+            views.close()
 
     def view(self, session: SparkSession, table: StoredTable, job: JobId) -> str:
         place = (id(session), table.name)
         kept = self._kept.get(place)
         if kept is not None and kept[0] <= job and not table.main.changed(kept[0], job):
             return kept[2]
-        if kept is not None:
-            self._retired.append(kept[1])
         views = Views(session)
         name = views.of_rows(table.main.collected(job), table.spec.schema)
-        self._kept[place] = (job, views, name)
+        with self._lock:
+            before = self._kept.get(place)
+            if before is not None:
+                self._retired.append(before[1])
+            self._kept[place] = (job, views, name)
         return name
 
     def forget(self, table: str) -> None:
-        for place in [place for place in self._kept if place[1] == table]:
-            self._retired.append(self._kept.pop(place)[1])
-
-    def drop_retired(self) -> None:
-        """Drops the views that were replaced; called when no batch can still name them."""
-        for views in self._retired:
-            views.close()
-        self._retired.clear()
+        with self._lock:
+            for place in [place for place in self._kept if place[1] == table]:
+                self._retired.append(self._kept.pop(place)[1])

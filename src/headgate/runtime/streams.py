@@ -40,7 +40,12 @@ class OwnedLog(StreamLog):
 
     def __init__(self, folder: Path, limits: Limits, verify: Verify) -> None:
         self._verify = verify
-        super().__init__(folder, segment_bytes=limits.segment_bytes, transaction_bytes=limits.transaction_bytes)
+        super().__init__(
+            folder,
+            segment_bytes=limits.segment_bytes,
+            transaction_bytes=limits.transaction_bytes,
+            limit_bytes=limits.stream_bytes,
+        )
 
     def begin(self, position: int, commit_at: datetime, *, initial: bool = False) -> TransactionWriter:
         self._verify()

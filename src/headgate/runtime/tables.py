@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -78,11 +78,10 @@ class Tables:
     def by_name(self) -> Mapping[str, StoredTable]:
         return self._tables
 
-    def physical(self) -> Iterator[tuple[str, VersionedTable]]:
+    def physical(self) -> list[tuple[str, VersionedTable]]:
         """Every versioned table with its path below the storage."""
-        for table in self._tables.values():
-            for found in table.physical():
-                yield self._paths[id(found)], found
+        tables = list(self._tables.values())
+        return [(self._paths[id(found)], found) for table in tables for found in table.physical()]
 
     def open_arrangement(self, demand: Demand, checkpoint: Checkpoint | None, through: JobId) -> VersionedTable:
         """Opens (or creates, empty) the arrangement for a demand and attaches it to its table."""

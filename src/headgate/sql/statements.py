@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from headgate.config.durations import DURATION_HINT, parse_duration
 from headgate.errors import FlowError, Location
 from headgate.sql.names import did_you_mean
 from headgate.sql.positions import tokenize
 
 LOOKUP_MISS = "lookup_miss"
-PROPERTIES = {LOOKUP_MISS: ("unknown", "drop", "fail")}
-"""Known table properties and their values."""
+TARGET_LAG = "target_lag"
+PROPERTIES = {LOOKUP_MISS: ("unknown", "drop", "fail"), TARGET_LAG: None}
+"""Known table properties and their values; None stands for a duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +195,15 @@ class _StatementParser:
             key = self._property_key()
             self._take("=")
             value = self._string("the property's value")
-            known = PROPERTIES.get(key.lower())
-            if known is None:
+            if key.lower() not in PROPERTIES:
                 raise self._error(f"unknown property '{key}'", hint="known: " + ", ".join(sorted(PROPERTIES)))
-            if value.lower() not in known:
+            known = PROPERTIES[key.lower()]
+            if known is None:
+                try:
+                    parse_duration(value)
+                except ValueError as error:
+                    raise self._error(f"'{key}': {error}", hint=DURATION_HINT) from None
+            elif value.lower() not in known:
                 raise self._error(f"'{value}' is no value of '{key}'", hint="one of: " + ", ".join(known))
             result[key.lower()] = value.lower()
             if self._take(")"):

@@ -22,12 +22,12 @@ from typing import Generic
 from headgate.capture.gears.controller import Observation, choose
 from headgate.capture.gears.crew import Crew
 from headgate.capture.gears.method import Batch, Method, Range, Task
-from headgate.capture.gears.requests import NONE, Freshness, Outcome, Request
+from headgate.capture.gears.requests import NONE, Outcome, Request
 from headgate.capture.gears.status import Shift, Status
 from headgate.capture.gears.tasks import TaskLine
 from headgate.capture.gears.throughput import TaskTimes, ThroughputMeter
 from headgate.capture.gears.waiting import Answer, WaitingRequests, hand_over, hand_over_error
-from headgate.capture.source import Sample
+from headgate.capture.source import Freshness, Sample
 from headgate.clock import Clock
 from headgate.config.gears import GearSettings
 from headgate.delta.changes import BEGINNING
@@ -99,6 +99,11 @@ class Agent(Generic[Range, Batch]):
             return future.result()
         finally:
             future.cancel()
+
+    @property
+    def captured(self) -> Freshness:
+        with self._lock:
+            return self._line.captured
 
     @property
     def status(self) -> Status:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
-from headgate.capture.gears.requests import NONE, Freshness, Measures, Outcome, Request, measure
+from headgate.capture.gears.requests import NONE, Measures, Outcome, Request, measure
+from headgate.capture.source import Freshness
 from headgate.config.gears import Gear, GearSettings
 
 _SHORTEST = timedelta(milliseconds=1)

@@ -16,18 +16,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from headgate.capture.source import Sample
+from headgate.capture.source import Freshness, Sample
 
 NONE = timedelta(0)
 _LATEST = datetime.max.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Freshness:
-    """How far some copy of a source's history goes."""
-
-    position: int
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True)

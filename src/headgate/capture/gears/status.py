@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from headgate.capture.gears.requests import Freshness, Measures
+from headgate.capture.gears.requests import Measures
 from headgate.capture.gears.throughput import Interval
+from headgate.capture.source import Freshness
 from headgate.config.gears import Gear
 
 

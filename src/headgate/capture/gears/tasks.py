@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Generic
 
 from headgate.capture.gears.method import Batch, Range, Task
-from headgate.capture.gears.requests import Freshness
+from headgate.capture.source import Freshness
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import datetime
 
-from headgate.capture.gears.requests import Freshness, Measures, Outcome, Request, measure
+from headgate.capture.gears.requests import Measures, Outcome, Request, measure
+from headgate.capture.source import Freshness
 
 Answer = tuple["Future[Outcome]", Outcome]
 

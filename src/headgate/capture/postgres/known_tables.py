@@ -7,7 +7,7 @@ stops the table: the problem is there for those who read it, and other tables go
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import psycopg
@@ -17,9 +17,6 @@ from headgate.capture.postgres.column_changes import changed_columns
 from headgate.capture.postgres.rows import EventRows
 from headgate.capture.source import TableProblem
 from headgate.errors import DefiniteError
-
-OnSchema = Callable[[str, PostgresTable], None]
-"""Hears of a table that has more columns from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +65,9 @@ class KnownTables:
         self,
         tables: Mapping[str, PostgresTable],
         known: Mapping[str, KnownTable],
-        changed: OnSchema,
         position: int,
     ) -> None:
-        """`known` is how tables were when capture ended before this position; `changed` hears of what changed since."""
+        """`known` is how tables were when capture ended before this position."""
         self.tables = dict(tables)
         self.rows = {name: EventRows(table) for name, table in tables.items()}
         self.fewest = {
@@ -80,7 +76,6 @@ class KnownTables:
         }
         """Rows of the source may have as few columns, from before some were added; a batch may be read once more."""
         self.problems = {name: table.problem for name, table in known.items() if table.problem is not None}
-        self._changed = changed
         self._lock = threading.Lock()
         for name, before in known.items():
             if name in tables and name not in self.problems:
@@ -137,7 +132,6 @@ class KnownTables:
             self._stop_locked(name, position, f"{now.qualified}: {'; '.join(changes.others)}", None)
         elif changes.added:
             self.tables[name], self.rows[name] = now, EventRows(now)
-            self._changed(name, now)
 
     def stop(self, name: str, position: int, what: str, hint: str | None = None) -> None:
         """Keeps the table's changes raw from now on."""

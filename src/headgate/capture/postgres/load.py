@@ -11,18 +11,20 @@ import pyarrow as pa
 
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import connect
+from headgate.capture.postgres.opening import Opening
 from headgate.capture.postgres.problems import source_errors
 from headgate.capture.postgres.rows import EventRows
 from headgate.capture.postgres.snapshot import copy_tables
-from headgate.capture.source import Progress
-from headgate.capture.streamlog import StreamLog
 from headgate.delta.events import OBSERVED, TRUNCATE, UPSERT
 
 
 @contextmanager
-def held_snapshot(dsn: str, name: str) -> Iterator[tuple[str, str]]:
+def held_snapshot(opening: Opening) -> Iterator[tuple[str, str]]:
     """A snapshot of the source, and the name under which other sessions can use it inside the `with` block."""
-    with connect(dsn, application=f"headgate {name}") as connection, source_errors("holding a snapshot"):
+    with (
+        connect(opening.dsn, application=f"headgate {opening.name}") as connection,
+        source_errors("holding a snapshot"),
+    ):
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         row = connection.execute("SELECT pg_current_snapshot()::text, pg_export_snapshot()").fetchone()
         assert row is not None
@@ -31,15 +33,13 @@ def held_snapshot(dsn: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def load_tables(
-    dsn: str,
-    log: StreamLog,
+    opening: Opening,
     snapshot: str,
     tables: Sequence[PostgresTable],
     *,
     position: int,
     at: datetime,
     replacing: bool,
-    progress: Callable[[Progress], None] | None = None,
     keep: Callable[[str, pa.RecordBatch], pa.RecordBatch] = lambda name, rows: rows,
 ) -> None:
     """Puts the tables as they are in the snapshot into the log, durably; `keep` chooses among the rows of a table.
@@ -47,6 +47,7 @@ def load_tables(
     `replacing` what the log has of them, they are emptied first and their rows are observations: only real differences
     remain once they are compared with the replicas. Otherwise the rows are valid from the beginning of time.
     """
+    log = opening.log
     at = at if log.end_commit_at is None else max(at, log.end_commit_at)
     with log.begin(position, at, initial=not replacing) as writer:
         if replacing:
@@ -58,6 +59,16 @@ def load_tables(
             writer.write(name, keep(name, rows))
 
         op = OBSERVED if replacing else UPSERT
-        copy_tables(dsn, snapshot, tables, write, op=op, first=len(tables), progress=progress)
+        copy_tables(
+            opening.dsn,
+            snapshot,
+            tables,
+            write,
+            large=opening.large,
+            folder=log.spool_folder,
+            op=op,
+            first=len(tables),
+            progress=opening.progress,
+        )
         writer.commit()
     log.sync()

@@ -15,21 +15,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from types import MappingProxyType
+from typing import Unpack
 
 from headgate.capture.gears.method import Task
-from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import ClockReading
-from headgate.capture.postgres.log_history import LogHistory, OnSchema
+from headgate.capture.postgres.log_history import LogHistory
 from headgate.capture.postgres.log_reader import LogReader
-from headgate.capture.postgres.log_server import LogServer, Standing
+from headgate.capture.postgres.log_server import Standing
 from headgate.capture.postgres.log_tables import TableDefinition
-from headgate.capture.postgres.sessions import Sessions
-from headgate.capture.source import Capabilities, Progress, Sample, TableProblem
-from headgate.capture.streamlog import StreamLog
-from headgate.clock import Clock
+from headgate.capture.postgres.opening import CapturedTables, Opening, Options
+from headgate.capture.postgres.retained import RetainedWal
+from headgate.capture.source import Capabilities, Sample
 from headgate.errors import TransientError
 
 GROUP_BYTES = 8 << 20
@@ -39,7 +37,7 @@ _LONG_PERIOD = 1.0
 _REREAD_RATIO = 4
 
 
-class LogMethod:
+class LogMethod(CapturedTables[LogHistory]):
     """Captures one source by its log; implements `Method` with positions in the WAL as ranges."""
 
     capabilities = Capabilities(
@@ -52,51 +50,21 @@ class LogMethod:
         name: str,
         definitions: Sequence[TableDefinition],
         *,
-        log: StreamLog,
-        clock: Clock,
         retained_limit: int | None = None,
-        on_schema: OnSchema | None = None,
-        progress: Callable[[Progress], None] | None = None,
-        afresh: bool = False,
         group_bytes: int = GROUP_BYTES,
+        **options: Unpack[Options],
     ) -> None:
-        """Opens the source; returns once all tables are loaded. `name` is that of the slot and the publication.
-
-        `afresh` is the remedy when the source no longer has what comes next: begins with a new slot, reads all tables.
-        """
-        self._dsn = dsn
-        self._log = log
-        self._clock = clock
-        self._limit = retained_limit
+        """Opens the source; returns once all tables are loaded. `name` is that of the slot and the publication."""
+        self._opening = Opening(dsn, name, **options)
+        self.retained = RetainedWal(name, retained_limit)
         self._group_bytes = group_bytes
         self._lock = threading.RLock()
         self._closing = threading.Event()
-        self._planned = self._restart = self._retained = 0
+        self._planned = self._restart = 0
         self._inspected = float("-inf")
         self._published = time.monotonic()
         self._verified = False
-        self._sessions = Sessions(dsn, application=f"headgate {name}")
-        try:
-            self._server = LogServer(self._sessions, clock)
-            self._history = LogHistory(
-                dsn,
-                name,
-                definitions,
-                log=log,
-                sessions=self._sessions,
-                clock=clock,
-                on_schema=on_schema,
-                progress=progress,
-            )
-        except BaseException:
-            self._sessions.close()
-            raise
-        try:
-            if afresh:
-                self._history.begin_anew()
-        except BaseException:
-            self._sessions.close()
-            raise
+        self._history = LogHistory(self._opening, definitions)
         self._reader = self._new_reader()
         try:
             self._load(self._history.missing)
@@ -107,21 +75,6 @@ class LogMethod:
     @property
     def captured(self) -> int:
         return self._reader.durable + self._history.offset
-
-    @property
-    def tables(self) -> Mapping[str, PostgresTable]:
-        """The captured tables as their rows in the stream log are, by headgate's names."""
-        return MappingProxyType(self._history.tables.tables)
-
-    @property
-    def problems(self) -> Mapping[str, TableProblem]:
-        """Tables whose changes are kept raw, and why."""
-        return MappingProxyType(self._history.tables.problems)
-
-    @property
-    def retained(self) -> int:
-        """Bytes of WAL that the server held for us when it was last looked at."""
-        return self._retained
 
     def sample(self) -> Sample:
         standing = self._standing()
@@ -144,14 +97,11 @@ class LogMethod:
             now, before = time.monotonic(), self._reader.durable
             # The stream may have run ahead of what was planned.
             if batch > before:
-                self._inspect(batch)
+                self._inspect()
                 self._reader.drain(batch)
                 if worth_closing(now - self._published, batch - before, self._reader.durable - self._restart):
                     self._reader.disconnect()
             self._published = now
-
-    def throughput(self) -> int:
-        return self._server.transactions()
 
     def resnapshot(self, tables: Iterable[str] | None = None) -> None:
         """Reads tables whole again, by default all of them from a new slot; history that was captured is kept."""
@@ -159,6 +109,7 @@ class LogMethod:
             self._reader.disconnect()
             if tables is None:
                 self._history.begin_anew()
+                self.retained.begun_anew()
                 self._reader = self._new_reader()
                 tables = self._history.missing
             self._load(tables)
@@ -171,13 +122,13 @@ class LogMethod:
 
     def close(self) -> None:
         self._closing.set()
-        self._sessions.close()
+        self._history.sessions.close()
         with self._lock:
             self._reader.disconnect()
 
     def _standing(self) -> Standing:
         try:
-            standing = self._server.standing()
+            standing = self._history.server.standing()
         except TransientError:
             # A server that shuts down waits until its stream is read to the end or closed.
             if self._lock.acquire(blocking=False):
@@ -189,7 +140,7 @@ class LogMethod:
         if standing.lsn < self._reader.durable or not self._verified:
             with self._lock:
                 # Asked again: the tables may have been read afresh since.
-                standing = self._server.standing()
+                standing = self._history.server.standing()
                 self._history.verify(standing.lsn)
                 self._verified = True
         return standing
@@ -198,29 +149,29 @@ class LogMethod:
         self._inspected = float("-inf")
         self._planned = self._history.told
         return LogReader(
-            self._dsn,
+            self._opening,
             self._history,
-            self._server,
-            log=self._log,
-            clock=self._clock,
             group_bytes=self._group_bytes,
             closing=self._closing,
+            settled=self._inspect,
         )
 
     def _load(self, tables: Iterable[str]) -> None:
         if names := tuple(tables):
             self._history.load(names, lambda consistent: self._reader.drain(consistent, before=consistent))
 
-    def _inspect(self, position: int) -> None:
+    def _inspect(self) -> None:
+        """Looks at the slot from time to time, also while a long stream is read."""
         if time.monotonic() - self._inspected < _INSPECT_SECONDS:
             return
-        status = self._history.inspect(position)
+        status = self._history.inspect(self._planned)
         self._inspected = time.monotonic()
         self._restart = status.restart
-        self._retained = position - status.restart
-        if self._limit is not None and self._retained > self._limit:
+        self.retained.measured(status.retained)
+        if self.retained.beyond_limit:
             self._reader.disconnect()
-            raise self._history.drop(self._retained, self._limit)
+            self._history.drop()
+            raise self.retained.given_up()
 
 
 def worth_closing(seconds: float, brought: int, reread: int) -> bool:

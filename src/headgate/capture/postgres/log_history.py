@@ -19,12 +19,13 @@ from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.cursor import CursorFile
 from headgate.capture.postgres.load import load_tables
+from headgate.capture.postgres.log_server import LogServer
 from headgate.capture.postgres.log_state import KnownTable, LogState, known_table
 from headgate.capture.postgres.log_tables import LogTables, TableDefinition, with_columns
 from headgate.capture.postgres.new_slot import identify, new_slot
+from headgate.capture.postgres.opening import Opening
 from headgate.capture.postgres.pgoutput import show_lsn
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup
-from headgate.capture.postgres.sessions import Sessions
 from headgate.capture.postgres.slot import (
     RESNAPSHOT,
     SlotStatus,
@@ -36,12 +37,9 @@ from headgate.capture.postgres.slot import (
     require_logged,
     require_server,
 )
-from headgate.capture.source import Progress, TableProblem
-from headgate.capture.streamlog import StreamLog
-from headgate.clock import Clock
+from headgate.capture.source import TableProblem
 from headgate.errors import DefiniteError
 
-OnSchema = Callable[[str, PostgresTable], None]
 EVER = 1 << 62
 """A position that is never reached."""
 
@@ -51,32 +49,29 @@ class LogHistory:
 
     def __init__(
         self,
-        dsn: str,
-        name: str,
+        opening: Opening,
         definitions: Sequence[TableDefinition],
-        *,
-        log: StreamLog,
-        sessions: Sessions,
-        clock: Clock,
-        on_schema: OnSchema | None = None,
-        progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        """Opens what was left behind; at first contact, reads all tables."""
-        self.name = name
-        self._dsn = dsn
+        """Opens what was left behind; at first contact, or afresh, all tables are missing."""
+        self.name = opening.name
+        self._opening = opening
         self._definitions = {definition.called: definition for definition in definitions}
-        self._log = log
-        self._sessions = sessions
-        self._clock = clock
-        self._on_schema = on_schema
-        self._progress = progress
-        self._file = CursorFile(log.folder, LogState)
-        present = self._present()
-        state = self._file.read()
-        self._state = self._new_slot(present, {}) if state is None else state
-        self._forget_removed(present)
-        self.tables = self._known(present)
-        """The loaded tables."""
+        self._log = opening.log
+        self._file = CursorFile(opening.log.folder, LogState)
+        self.sessions = opening.sessions()
+        try:
+            self.server = LogServer(self.sessions, opening.clock)
+            present = self._present()
+            state = self._file.read()
+            self._state = self._new_slot(present, {}) if state is None else state
+            self._forget_removed(present)
+            self.tables = self._known(present)
+            """The loaded tables."""
+            if opening.afresh:
+                self.begin_anew()
+        except BaseException:
+            self.sessions.close()
+            raise
 
     @property
     def offset(self) -> int:
@@ -100,7 +95,7 @@ class LogHistory:
 
     def verify(self, position: int) -> None:
         """Makes sure that the server, which stands at `position`, goes on from where we are."""
-        with connect(self._dsn, application=f"headgate {self.name}", replication=True) as connection:
+        with connect(self._opening.dsn, application=f"headgate {self.name}", replication=True) as connection:
             self.require_same(connection, position)
         self.inspect(position)
 
@@ -120,7 +115,7 @@ class LogHistory:
 
     def inspect(self, position: int) -> SlotStatus:
         """Looks at the slot and the publication while the server stands at `position`."""
-        with self._sessions.borrow("looking at the replication slot") as connection:
+        with self.sessions.borrow("looking at the replication slot") as connection:
             status = read_slot(connection, self.name)
             entries = memberships(connection, self.name)
         if status.confirmed > self.told:
@@ -136,25 +131,20 @@ class LogHistory:
                 self.tables.stop(name, position + self.offset, error)
         return status
 
-    def drop(self, retained: int, limit: int) -> SourceHistoryLost:
-        """Gives up the slot, so that the source's disk does not fill; the error to raise."""
-        with self._sessions.borrow("dropping the replication slot") as connection:
+    def drop(self) -> None:
+        """Gives up the slot, so that the source's disk does not fill."""
+        with self.sessions.borrow("dropping the replication slot") as connection:
             drop_slot(connection, self.name)
-        return SourceHistoryLost(
-            f"the server held {retained >> 20} MB of WAL for headgate, more than the limit of {limit >> 20} MB, so the"
-            f" replication slot {self.name} was dropped",
-            hint=f"{RESNAPSHOT}; mind that transactions that run for long hold WAL, too",
-        )
 
     def remove(self) -> None:
         """Leaves nothing of ours at the source."""
-        with self._sessions.borrow("dropping the replication slot") as connection:
+        with self.sessions.borrow("dropping the replication slot") as connection:
             drop_slot(connection, self.name)
             drop_publication(connection, self.name)
 
     def load(self, names: Iterable[str], drain: Callable[[int], None]) -> None:
         """Reads tables whole at a point of the stream; `drain` captures what the others committed before that point."""
-        with self._sessions.borrow("publishing the tables") as connection:
+        with self.sessions.borrow("publishing the tables") as connection:
             present = {name: self._definitions[name].read(connection) for name in names}
             require_logged(present.values())
             publish_tables(connection, self.name, {**self.tables.tables, **present}.values())
@@ -174,7 +164,7 @@ class LogHistory:
         self.tables = self._known(present)
 
     def _present(self) -> dict[str, PostgresTable]:
-        with self._sessions.borrow("opening the source") as connection:
+        with self.sessions.borrow("opening the source") as connection:
             require_server(connection, self.name)
             present = {name: definition.read(connection) for name, definition in self._definitions.items()}
         require_logged(present.values())
@@ -182,11 +172,11 @@ class LogHistory:
 
     def _new_slot(self, present: Mapping[str, PostgresTable], tables: Mapping[str, KnownTable]) -> LogState:
         """A slot in place of whatever a crash may have left, and what is to be remembered of it."""
-        with self._sessions.borrow("making the replication slot") as connection:
+        with self.sessions.borrow("making the replication slot") as connection:
             drop_slot(connection, self.name)
             # The log is decoded with the catalog as it was then, so the publication comes first.
             publish_tables(connection, self.name, present.values())
-        with new_slot(self._dsn, self.name) as slot:
+        with new_slot(self._opening.dsn, self.name) as slot:
             # Positions grow even when the source's history begins anew.
             offset = max(0, self._log.end + 1 - slot.load_at)
             state = LogState(slot.system, slot.timeline, offset, slot.consistent, tables)
@@ -199,7 +189,7 @@ class LogHistory:
             name: known for name, known in self._state.tables.items() if name not in present and known.load < EVER
         }
         if removed:
-            with self._sessions.borrow("publishing the tables") as connection:
+            with self.sessions.borrow("publishing the tables") as connection:
                 publish_tables(connection, self.name, present.values())
             gone = {name: replace(known, load=EVER, again=self._has_rows(name)) for name, known in removed.items()}
             self._save(replace(self._state, tables={**self._state.tables, **gone}))
@@ -231,8 +221,8 @@ class LogHistory:
         *,
         replacing: bool,
     ) -> None:
-        at = self._clock.now()
-        with new_slot(self._dsn, f"{self.name[:58]}_load", temporary=True) as slot:
+        at = self._opening.clock.now()
+        with new_slot(self._opening.dsn, f"{self.name[:58]}_load", temporary=True) as slot:
             drain(slot.consistent)
             position = slot.load_at + self.offset
             known = {
@@ -241,14 +231,12 @@ class LogHistory:
             }
             self._save(replace(self._state, tables={**self._state.tables, **known}))
             load_tables(
-                self._dsn,
-                self._log,
+                self._opening,
                 slot.snapshot,
                 list(tables.values()),
                 position=position,
                 at=at,
                 replacing=replacing,
-                progress=self._progress,
             )
         self.tables = self._known({**self.tables.tables, **tables})
 
@@ -258,7 +246,7 @@ class LogHistory:
         return known is not None and (known.again or known.load <= self._log.end)
 
     def _catalog(self, name: str) -> PostgresTable:
-        with self._sessions.borrow(f"reading the definition of {name}") as connection:
+        with self.sessions.borrow(f"reading the definition of {name}") as connection:
             return self._definitions[name].read(connection)
 
     def _changed(self, name: str) -> None:
@@ -266,8 +254,6 @@ class LogHistory:
         table, problem = self.tables.tables[name], self.tables.problems.get(name)
         changed = known_table(table, known.entry, load=known.load, again=known.again, problem=problem)
         self._save(replace(self._state, tables={**self._state.tables, name: changed}))
-        if problem is None and self._on_schema is not None:
-            self._on_schema(name, table)
 
     def _save(self, state: LogState) -> None:
         self._file.write(state)

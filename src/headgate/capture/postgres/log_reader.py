@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import psycopg
 
 from headgate.capture.postgres.log_append import LogAppender
 from headgate.capture.postgres.log_history import LogHistory
-from headgate.capture.postgres.log_server import LogServer
+from headgate.capture.postgres.opening import Opening
 from headgate.capture.postgres.pgoutput_transactions import TransactionCollector
 from headgate.capture.postgres.problems import SourceUnreachable
 from headgate.capture.postgres.replication import ReplicationStream
-from headgate.capture.streamlog import StreamLog
-from headgate.clock import Clock
 from headgate.errors import TransientError
 
 _SYNC_SECONDS = 2.0
@@ -30,26 +29,24 @@ class LogReader:
 
     def __init__(
         self,
-        dsn: str,
+        opening: Opening,
         history: LogHistory,
-        server: LogServer,
         *,
-        log: StreamLog,
-        clock: Clock,
         group_bytes: int,
         closing: threading.Event,
+        settled: Callable[[], None],
     ) -> None:
+        """`settled` is called whenever what was read is durable; it may raise to end the stream."""
         self.durable = history.told
         """Everything that committed before this position in the WAL is on the disk."""
         self.clock_offset = 0
         """The source's clock minus headgate's, in microseconds."""
-        self._dsn = dsn
+        self._opening = opening
         self._history = history
-        self._server = server
-        self._log = log
-        self._clock = clock
+        self._log = opening.log
         self._group_bytes = group_bytes
         self._closing = closing
+        self._settled = settled
         self._stream: ReplicationStream | None = None
         self._synced = self._told = time.monotonic()
 
@@ -102,7 +99,7 @@ class LogReader:
                 # The answer tells how far the server has read.
                 stream.confirm(self._history.told, reply=True)
             if now - began > _NUDGE_SECONDS and not nudged:
-                self._server.nudge()
+                self._history.server.nudge()
                 nudged = True
         self._settle(stream)
 
@@ -117,18 +114,17 @@ class LogReader:
             self._told = now
         self._collector.reply_wanted = False
         stream.confirm(min(self.durable, self._history.told))
+        self._settled()
 
     def _connect(self) -> ReplicationStream:
         self._appender = LogAppender(self._log, offset=self._history.offset, clock_offset=lambda: self.clock_offset)
         self._collector = TransactionCollector(
             self._history.tables, self._appender, limit=2 * self._group_bytes, reached=self._history.told
         )
-        self._stream = ReplicationStream(
-            self._dsn, slot=self._history.name, after=self._history.told, clock=self._clock, check=self._check
-        )
+        self._stream = ReplicationStream(self._opening, after=self._history.told, check=self._check)
         return self._stream
 
     def _check(self, connection: psycopg.Connection) -> None:
-        position = self._server.standing().lsn
+        position = self._history.server.standing().lsn
         self._history.require_same(connection, position)
         self._history.inspect(position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from headgate.capture.postgres.connection import ClockReading, clock_reading, committed_transactions
+from headgate.capture.postgres.connection import ClockReading, clock_reading
 from headgate.capture.postgres.pgoutput import read_lsn
 from headgate.capture.postgres.sessions import Sessions
 from headgate.clock import Clock
@@ -51,11 +51,6 @@ class LogServer:
             connection.execute(
                 "SELECT set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'headgate', '')"
             )
-
-    def transactions(self) -> int:
-        """Transactions that the database has committed so far, about ours excluded."""
-        with self._sessions.borrow("reading the server's statistics") as connection:
-            return committed_transactions(connection) - self._sessions.borrowed
 
     def _without_header(self, lsn: int) -> int:
         """A position right behind a page's header is that of the page: nothing reaches it before more is inserted."""

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.pgoutput import read_lsn
-from headgate.capture.postgres.problems import SourceUnreachable, source_errors
+from headgate.capture.postgres.problems import RETRIED, SourceUnreachable, source_errors
 
 PATIENCE = 60.0
 """Seconds to wait for the transactions that were running when a slot was asked for."""
@@ -73,7 +73,7 @@ def _with_patience(
             raise
         raise SourceUnreachable(
             f"the replication slot could not be made within {patience:g} seconds: {_oldest_transaction(dsn)} has not ended",
-            hint="end it, or wait; it is tried again",
+            hint=f"end it, or wait; {RETRIED}",
         ) from None
     finally:
         timer.cancel()

@@ -19,6 +19,10 @@ class SourceUnreachable(TransientError):
     """The server does not answer, is starting or stopping, or has no connection left."""
 
 
+class SourceBusy(TransientError):
+    """The source's tables are being read whole; until that is done it answers nothing new."""
+
+
 class SourceRefused(DefiniteError):
     """The server answered and said no: password, TLS, database, access rules, version."""
 
@@ -50,6 +54,17 @@ class Target:
 
     def __repr__(self) -> str:
         return f"Target({self})"
+
+
+RETRIED = "it is tried again"
+
+
+def at_first_contact(error: TransientError) -> TransientError:
+    """The same error where nobody tries again: nothing of the source is here yet."""
+    if error.hint is None or RETRIED not in error.hint:
+        return error
+    hint = error.hint.replace(RETRIED, "nothing of it was captured before, so open the warehouse again once it answers")
+    return type(error)(error.what, where=error.where, hint=hint)
 
 
 _PREFIX = re.compile(r"(connection (failed|is bad): )?(connection to server (at|on) .*? failed: )?(FATAL: +)?")
@@ -119,11 +134,11 @@ _KNOWN = (
         SourceUnreachable,
         "raise max_connections at the server, or close other connections",
     ),
-    _Known("starting up|shutting down|in recovery|not yet accepting", SourceUnreachable, "it is tried again"),
+    _Known("starting up|shutting down|in recovery|not yet accepting", SourceUnreachable, RETRIED),
     _Known(
         "host name|resolve host|Connection refused|No route|timeout|timed out|Network is unreachable",
         SourceUnreachable,
-        "check host and port of the dsn, the server's listen_addresses and any firewall; it is tried again",
+        f"check host and port of the dsn, the server's listen_addresses and any firewall; {RETRIED}",
     ),
 )
 
@@ -135,7 +150,7 @@ def connecting_failed(error: psycopg.Error, target: Target) -> HeadgateError:
         if re.search(known.pattern, text, re.IGNORECASE):
             hint = known.hint.format(user=target.user, database=target.database)
             return known.kind(f"PostgreSQL at {target}: {text}", hint=hint)
-    return SourceUnreachable(f"PostgreSQL at {target} cannot be reached: {text}", hint="it is tried again")
+    return SourceUnreachable(f"PostgreSQL at {target} cannot be reached: {text}", hint=RETRIED)
 
 
 _TRANSIENT = ("08", "53", "57P", "57014", "40", "55P03")
@@ -146,7 +161,7 @@ def statement_failed(error: psycopg.Error, doing: str) -> HeadgateError:
     text = said(error)
     state = error.sqlstate
     if state is None or state.startswith(_TRANSIENT):
-        return SourceUnreachable(f"{doing} was interrupted: {text}", hint="it is tried again")
+        return SourceUnreachable(f"{doing} was interrupted: {text}", hint=RETRIED)
     if state == "42501":
         return SourceSetup(
             f"{doing} is not allowed: {text}", hint="grant the privilege to headgate's role at the source"

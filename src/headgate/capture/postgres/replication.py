@@ -18,8 +18,10 @@ from psycopg import errors, pq
 
 from headgate.capture.events import to_micros
 from headgate.capture.postgres.connection import connect
+from headgate.capture.postgres.opening import Opening
 from headgate.capture.postgres.pgoutput import show_lsn
 from headgate.capture.postgres.problems import (
+    RETRIED,
     SourceHistoryLost,
     SourceUnreachable,
     said,
@@ -27,7 +29,6 @@ from headgate.capture.postgres.problems import (
     statement_failed,
 )
 from headgate.capture.postgres.slot import BUSY_SECONDS, RESNAPSHOT, slot_in_use
-from headgate.clock import Clock
 from headgate.errors import HeadgateError
 
 _STATUS = struct.Struct(">cQQQqB")
@@ -38,15 +39,13 @@ _STREAMING = "streaming changes"
 class ReplicationStream:
     """Changes of a slot from a position on; used by one thread."""
 
-    def __init__(
-        self, dsn: str, *, slot: str, after: int, clock: Clock, check: Callable[[psycopg.Connection], None]
-    ) -> None:
-        """`check` looks at the connection before the stream begins. The publication has the slot's name."""
-        self._clock = clock
-        self._connection = connect(dsn, application=f"headgate {slot}", replication=True)
+    def __init__(self, opening: Opening, *, after: int, check: Callable[[psycopg.Connection], None]) -> None:
+        """`check` looks at the connection before the stream begins. The slot and the publication have the same name."""
+        self._clock = opening.clock
+        self._connection = connect(opening.dsn, application=f"headgate {opening.name}", replication=True)
         try:
             check(self._connection)
-            self._start(slot, after)
+            self._start(opening.name, after)
             self._poll = select.poll()
             self._poll.register(self._connection.pgconn.socket, select.POLLIN)
         except BaseException:
@@ -129,7 +128,7 @@ class ReplicationStream:
                 return _failure(errors.error_from_result(result))
             if result.status == pq.ExecStatus.COPY_IN:
                 break
-        return SourceUnreachable("the server ended the stream of changes", hint="it is tried again")
+        return SourceUnreachable("the server ended the stream of changes", hint=RETRIED)
 
 
 def _failure(error: psycopg.Error) -> HeadgateError:

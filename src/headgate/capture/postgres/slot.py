@@ -17,7 +17,7 @@ from psycopg import sql
 
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.pgoutput import read_lsn
-from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup, SourceUnreachable, said
+from headgate.capture.postgres.problems import RETRIED, SourceHistoryLost, SourceSetup, SourceUnreachable, said
 
 RESNAPSHOT = "read its tables afresh: resnapshot; the history that headgate has is kept"
 _LONGEST_NAME = 63
@@ -44,7 +44,8 @@ class SlotStatus:
     restart: int
     """Where reading begins after a connection: WAL from here on is held."""
     confirmed: int
-    active_by: int | None
+    retained: int
+    """Bytes of WAL from `restart` to where the server stands."""
 
 
 def require_server(connection: psycopg.Connection, name: str) -> None:
@@ -142,19 +143,20 @@ def memberships(connection: psycopg.Connection, name: str) -> dict[int, int]:
 def read_slot(connection: psycopg.Connection, name: str) -> SlotStatus:
     """The slot, which must be there and whole."""
     row = connection.execute(
-        "SELECT restart_lsn::text, confirmed_flush_lsn::text, active_pid, wal_status FROM pg_replication_slots"
+        "SELECT restart_lsn::text, confirmed_flush_lsn::text, wal_status,"
+        " (pg_current_wal_insert_lsn() - restart_lsn)::int8 FROM pg_replication_slots"
         " WHERE slot_name = %s AND database = current_database() AND plugin = 'pgoutput'",
         [name],
     ).fetchone()
     if row is None:
         raise SourceHistoryLost(f"the replication slot {name} is gone from the server", hint=RESNAPSHOT)
-    restart, confirmed, active_by, state = row
+    restart, confirmed, state, retained = row
     if state == "lost" or restart is None or confirmed is None:
         raise SourceHistoryLost(
             f"the replication slot {name} has lost WAL that was not read yet",
             hint=f"raise max_slot_wal_keep_size at the server, then {RESNAPSHOT}",
         )
-    return SlotStatus(read_lsn(restart), read_lsn(confirmed), active_by)
+    return SlotStatus(read_lsn(restart), read_lsn(confirmed), retained)
 
 
 def drop_slot(connection: psycopg.Connection, name: str) -> None:
@@ -175,7 +177,7 @@ def drop_slot(connection: psycopg.Connection, name: str) -> None:
 def slot_in_use(name: str, error: psycopg.Error) -> SourceUnreachable:
     return SourceUnreachable(
         f"the replication slot {name} is in use: {said(error)}",
-        hint="stop the other headgate that has the same project and source name; it is tried again",
+        hint=f"stop the other headgate that has the same project and source name; {RETRIED}",
     )
 
 

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from headgate.capture.gears.agent import Agent
 from headgate.capture.gears.status import Status
 from headgate.capture.postgres.log import LogMethod
 from headgate.capture.postgres.log_tables import TableDefinition
-from headgate.capture.postgres.problems import SourceHistoryLost
+from headgate.capture.postgres.opening import Options
+from headgate.capture.postgres.problems import SourceBusy, SourceHistoryLost, at_first_contact
 from headgate.capture.postgres.slot import slot_name
 from headgate.capture.postgres.timestamp import TimestampMethod
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.postgres.trigger import TriggerMethod
-from headgate.capture.source import Capabilities, Progress, Sample, SourceTable, TableProblem
+from headgate.capture.ranges import LargeLoads
+from headgate.capture.source import Capabilities, Freshness, Progress, Sample, SourceStatus, SourceTable, TableProblem
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 from headgate.config.sources import PostgresSourceSettings
+from headgate.delta.changes import BEGINNING
 from headgate.errors import DefiniteError, HeadgateError, TransientError
 
 CaptureMethod: TypeAlias = LogMethod | TriggerMethod | TimestampMethod
 
 _RETRY_SECONDS = 2.0
+BUSY_SECONDS = 2.0
+"""How long a reader waits for a source that is being opened or read whole."""
 
 
 class PostgresSource:
@@ -43,6 +48,7 @@ class PostgresSource:
         log: StreamLog,
         clock: Clock,
         progress: Callable[[Progress], None] | None = None,
+        large: LargeLoads | None = None,
     ) -> None:
         """At first contact, returns once all tables are loaded."""
         self.name = name
@@ -52,6 +58,7 @@ class PostgresSource:
         self._settings = settings
         self._clock = clock
         self._progress = progress
+        self._large = large
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._method: CaptureMethod | None = None
@@ -62,7 +69,7 @@ class PostgresSource:
         except (TransientError, SourceHistoryLost) as error:
             # At first contact there is nothing to read without it.
             if not log.end:
-                raise
+                raise (at_first_contact(error) if isinstance(error, TransientError) else error) from error
             self.unopened = error
             if isinstance(error, TransientError):
                 threading.Thread(target=self._open_later, name=f"open {name}", daemon=True).start()
@@ -91,14 +98,39 @@ class PostgresSource:
         return {} if self._method is None else self._method.problems
 
     @property
-    def status(self) -> Status | None:
-        """What the agent does; None while the source is unopened."""
+    def pace(self) -> Status | None:
+        """What the agent does, its last shifts and measures; None while the source is unopened."""
         return None if self._agent is None else self._agent.status
+
+    @property
+    def status(self) -> SourceStatus:
+        pace, method = self.pace, self._method
+        retained = method.retained if isinstance(method, LogMethod) else None
+        return SourceStatus(
+            captured=self.captured,
+            log_bytes=self.log.held_bytes,
+            log_limit=self.log.limit_bytes,
+            problems=self.problems,
+            trouble=self.unopened if pace is None else pace.problem,
+            gear=None if pace is None else pace.gear,
+            reason=None if pace is None else pace.reason,
+            waiting=0 if pace is None else pace.waiting,
+            retained_wal=None if retained is None else retained.bytes,
+            retained_wal_limit=self._settings.retained_wal,
+            slot_dropped=retained is not None and retained.dropped,
+            alarms=() if retained is None or retained.alarm is None else (retained.alarm,),
+        )
+
+    @property
+    def captured(self) -> Freshness:
+        if self._agent is None:
+            return Freshness(self.log.durable, BEGINNING)
+        return self._agent.captured
 
     def sample(self) -> Sample:
         return self._opened()[0].sample()
 
-    def capture(self, upto: Sample, window: timedelta) -> bool:
+    def capture(self, upto: Sample | datetime, window: timedelta) -> bool:
         return self._opened()[1].request(upto, window).met
 
     def resnapshot(self, tables: Collection[str] | None = None) -> None:
@@ -114,25 +146,40 @@ class PostgresSource:
 
     def close(self) -> None:
         self._closing.set()
+        self.log.hasten()
         with self._lock:
             if self._agent is not None:
                 self._agent.close()
             self.log.close()
 
     def _opened(self) -> tuple[CaptureMethod, Agent[Any, Any]]:
-        with self._lock:
+        # Tables may take hours to be read whole: whoever asks meanwhile should hear that rather than wait.
+        if not self._lock.acquire(timeout=BUSY_SECONDS):
+            raise self.unopened or SourceBusy(
+                f"the tables of {self.name} are being read whole",
+                hint="try again when that is done; what was captured before stays readable",
+            )
+        try:
             if self._method is None or self._agent is None:
                 if isinstance(self.unopened, DefiniteError):
                     raise self.unopened
                 self._open()
             assert self._method is not None and self._agent is not None
             return self._method, self._agent
+        finally:
+            self._lock.release()
 
     def _open(self, *, afresh: bool = False) -> None:
         if self._closing.is_set():
             raise DefiniteError(f"the source {self.name} is closed", hint="open the warehouse again")
         self._method = open_method(
-            self._objects, self._settings, self.log, self._clock, afresh=afresh, progress=self._progress
+            self._objects,
+            self._settings,
+            log=self.log,
+            clock=self._clock,
+            afresh=afresh,
+            progress=self._progress,
+            large=self._large,
         )
         self._agent = self._new_agent(self._method)
         self.unopened = None
@@ -155,15 +202,7 @@ class PostgresSource:
         return Agent(method, self._clock, self._settings.pace.for_method(self._settings.capture))
 
 
-def open_method(
-    objects: str,
-    settings: PostgresSourceSettings,
-    log: StreamLog,
-    clock: Clock,
-    *,
-    afresh: bool = False,
-    progress: Callable[[Progress], None] | None = None,
-) -> CaptureMethod:
+def open_method(objects: str, settings: PostgresSourceSettings, **options: Unpack[Options]) -> CaptureMethod:
     """The method that the source is captured by; `objects` is the name of what it creates at the server."""
     definitions = [
         TableDefinition(table.table or name, name, table.key or None, table.types)
@@ -171,25 +210,12 @@ def open_method(
     ]
     match settings.capture:
         case "log":
-            return LogMethod(
-                settings.dsn,
-                objects,
-                definitions,
-                log=log,
-                clock=clock,
-                retained_limit=settings.retained_wal,
-                afresh=afresh,
-                progress=progress,
-            )
+            return LogMethod(settings.dsn, objects, definitions, retained_limit=settings.retained_wal, **options)
         case "trigger":
-            return TriggerMethod(
-                settings.dsn, objects, definitions, log=log, clock=clock, afresh=afresh, progress=progress
-            )
+            return TriggerMethod(settings.dsn, objects, definitions, **options)
         case "timestamp":
             polled = [
                 TimestampTable(definition, table.updated or "", table.deleted)
                 for definition, table in zip(definitions, settings.tables.values(), strict=True)
             ]
-            return TimestampMethod(
-                settings.dsn, objects, polled, log=log, clock=clock, afresh=afresh, progress=progress
-            )
+            return TimestampMethod(settings.dsn, objects, polled, **options)

@@ -10,23 +10,20 @@ polls, the transactions and their times. It relies on every insert and update se
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
-from types import MappingProxyType
+from typing import Unpack
 
 from headgate.capture.gears.method import Task
-from headgate.capture.postgres.catalog import PostgresTable
-from headgate.capture.postgres.connection import clock_reading, committed_transactions
-from headgate.capture.postgres.known_tables import OnSchema
+from headgate.capture.postgres.connection import clock_reading
+from headgate.capture.postgres.opening import CapturedTables, Opening, Options
 from headgate.capture.postgres.timestamp_activity import MARGIN
 from headgate.capture.postgres.timestamp_history import TimestampHistory
 from headgate.capture.postgres.timestamp_tables import TimestampTable
-from headgate.capture.source import Capabilities, Progress, Sample, TableProblem
-from headgate.capture.streamlog import StreamLog
-from headgate.clock import Clock
+from headgate.capture.source import Capabilities, Sample
 
 
-class TimestampMethod:
+class TimestampMethod(CapturedTables[TimestampHistory]):
     """Captures one source by timestamp columns; implements `Method`. Ranges and positions are the numbers of polls."""
 
     def __init__(
@@ -35,42 +32,19 @@ class TimestampMethod:
         name: str,
         definitions: Sequence[TimestampTable],
         *,
-        log: StreamLog,
-        clock: Clock,
-        on_schema: OnSchema | None = None,
-        progress: Callable[[Progress], None] | None = None,
-        afresh: bool = False,
         margin: timedelta = MARGIN,
+        **options: Unpack[Options],
     ) -> None:
-        """Goes on where capture ended; at first contact, or `afresh`, reads all tables. `on_schema` hears of added columns."""
-        self._clock = clock
+        """Goes on where capture ended; at first contact, or afresh, reads all tables."""
+        self._clock = options["clock"]
         deletes = all(table.deleted is not None for table in definitions)
         self.capabilities = Capabilities(
             deletes=deletes, transaction_boundaries=False, intermediate_versions=False, commit_times=False
         )
-        self._history = TimestampHistory(
-            dsn,
-            name,
-            definitions,
-            log=log,
-            clock=clock,
-            margin=margin,
-            on_schema=on_schema,
-            progress=progress,
-            afresh=afresh,
-        )
+        self._history = TimestampHistory(Opening(dsn, name, **options), definitions, margin=margin)
         self._lock, self._polling = threading.Lock(), threading.Lock()
-        self._planned = self._begun = self._polled = log.end
+        self._planned = self._begun = self._polled = options["log"].end
         self._planned_at = ""
-
-    @property
-    def tables(self) -> Mapping[str, PostgresTable]:
-        return MappingProxyType(self._history.tables.tables)
-
-    @property
-    def problems(self) -> Mapping[str, TableProblem]:
-        """Tables that are no longer polled, and why."""
-        return MappingProxyType(self._history.tables.problems)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -117,10 +91,6 @@ class TimestampMethod:
             self._history.poll(batch)
             with self._lock:
                 self._polled = batch
-
-    def throughput(self) -> int:
-        with self._history.sessions.borrow("reading the server's statistics") as connection:
-            return committed_transactions(connection) - self._history.sessions.borrowed
 
     def resnapshot(self, tables: Collection[str] | None = None) -> None:
         """Reads tables whole again, by default all; history that was captured is kept."""

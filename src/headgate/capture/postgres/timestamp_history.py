@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,19 +13,16 @@ import pyarrow as pa
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import connect, timeline_of
 from headgate.capture.postgres.cursor import CursorFile
-from headgate.capture.postgres.known_tables import KnownTables, OnSchema
+from headgate.capture.postgres.known_tables import KnownTables
 from headgate.capture.postgres.load import held_snapshot, load_tables
+from headgate.capture.postgres.opening import Opening
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup, source_errors
-from headgate.capture.postgres.sessions import Sessions
 from headgate.capture.postgres.slot import RESNAPSHOT
 from headgate.capture.postgres.timestamp_activity import read_activity
 from headgate.capture.postgres.timestamp_polling import Poll, Poller
 from headgate.capture.postgres.timestamp_state import TimestampState
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.postgres.trigger_sql import next_transaction
-from headgate.capture.source import Progress
-from headgate.capture.streamlog import StreamLog
-from headgate.clock import Clock
 
 REMEMBER_EVERY = timedelta(seconds=10)
 """How old what is on disk may get while polls find nothing."""
@@ -38,34 +35,24 @@ class TimestampHistory:
 
     def __init__(
         self,
-        dsn: str,
-        name: str,
+        opening: Opening,
         definitions: Sequence[TimestampTable],
         *,
-        log: StreamLog,
-        clock: Clock,
         margin: timedelta,
-        on_schema: OnSchema | None = None,
-        progress: Callable[[Progress], None] | None = None,
-        afresh: bool = False,
     ) -> None:
-        """Opens what was left behind; at first contact, or `afresh`, reads all tables."""
-        self.log = log
-        self._dsn = dsn
-        self._name = name
+        """Opens what was left behind; at first contact, or afresh, reads all tables."""
+        self.log = opening.log
+        self._opening = opening
         self._wanted = {each.definition.called: each for each in definitions}
-        self._clock = clock
         self._margin = margin
-        self._on_schema = on_schema or (lambda name, table: None)
-        self._progress = progress
-        self._file = CursorFile(log.folder, TimestampState)
+        self._file = CursorFile(opening.log.folder, TimestampState)
         self._state: TimestampState | None = None
-        self.sessions = Sessions(dsn, application=f"headgate {name}", opened=self._verify)
+        self.sessions = opening.sessions(self._verify)
         try:
             present = self._present()
             self.warnings = self._warnings(present)
             """What the source's owner could do better."""
-            state = None if afresh else self._file.read()
+            state = None if opening.afresh else self._file.read()
             if state is None or not self._has_loaded(state, state.tables):
                 self._begin(present)
             else:
@@ -88,7 +75,7 @@ class TimestampHistory:
     def poll(self, position: int) -> None:
         """Appends what is new, as one transaction at this position, or behind the log's end; durable on return."""
         end, before = self.log.end, self.state
-        found = self._poller.poll(self.last, max(position, end + 1), self._clock.now())
+        found = self._poller.poll(self.last, max(position, end + 1), self._opening.clock.now())
         after = replace(before, snapshot=found.snapshot, activity=found.activity, tables=self.tables.known())
         if self.log.end > end or found.activity.at - self._written_at > REMEMBER_EVERY:
             self._save(after)
@@ -128,27 +115,25 @@ class TimestampHistory:
 
     def _load(self, present: Mapping[str, PostgresTable], names: tuple[str, ...]) -> None:
         """Reads tables whole, as one transaction of the log. Others go on from their last poll."""
-        at, position = self._clock.now(), self.log.end + 1
+        at, position = self._opening.clock.now(), self.log.end + 1
         others = {name: table for name, table in self.tables.tables.items() if name not in names}
         known = {name: table for name, table in self.tables.known().items() if name in others}
         replacing = self.log.end > 0 and (self._state is None or bool(set(names) & set(self._state.tables)))
         with self.sessions.borrow("looking at running transactions") as connection:
             activity, timeline = read_activity(connection), timeline_of(connection)
-        with held_snapshot(self._dsn, self._name) as (snapshot, exported):
+        with held_snapshot(self._opening) as (snapshot, exported):
             if self._state is None:
                 self._state = TimestampState(timeline, snapshot, activity, (), 0, {})
             tables = {**others, **{name: present[name] for name in names}}
             self._know(tables, replace(self.state, tables=known))
             self._save(replace(self.state, loading=names, load_position=position, tables=self.tables.known()))
             load_tables(
-                self._dsn,
-                self.log,
+                self._opening,
                 exported,
                 [present[name] for name in names],
                 position=position,
                 at=at,
                 replacing=replacing,
-                progress=self._progress,
                 keep=lambda name, rows: self._living(present[name], name, rows),
             )
 
@@ -157,12 +142,12 @@ class TimestampHistory:
 
     def _know(self, tables: Mapping[str, PostgresTable], state: TimestampState | None) -> None:
         known = {} if state is None else {name: table for name, table in state.tables.items() if name in tables}
-        self.tables = KnownTables(tables, known, self._on_schema, self.log.end + 1)
+        self.tables = KnownTables(tables, known, self.log.end + 1)
         self._poller = Poller(self.sessions, self._wanted, self.tables, self.log, self._margin)
 
     def _present(self) -> dict[str, PostgresTable]:
         with (
-            connect(self._dsn, application=f"headgate {self._name}") as connection,
+            connect(self._opening.dsn, application=f"headgate {self._opening.name}") as connection,
             source_errors("opening the source"),
         ):
             _require_privileges(connection)
@@ -170,12 +155,12 @@ class TimestampHistory:
 
     def _warnings(self, present: Mapping[str, PostgresTable]) -> tuple[str, ...]:
         with (
-            connect(self._dsn, application=f"headgate {self._name}") as connection,
+            connect(self._opening.dsn, application=f"headgate {self._opening.name}") as connection,
             source_errors("opening the source"),
         ):
             found = [each for name, table in present.items() for each in self._wanted[name].warnings(connection, table)]
         for each in found:
-            _LOGGER.warning("capture by timestamp: source=%s %s", self._name, each)
+            _LOGGER.warning("capture by timestamp: source=%s %s", self._opening.name, each)
         return tuple(found)
 
     def _save(self, state: TimestampState) -> None:

@@ -12,22 +12,19 @@ those of a batch come after those of all batches before it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import MappingProxyType
+from typing import Unpack
 
 from headgate.capture.gears.method import Task
-from headgate.capture.postgres.catalog import PostgresTable
-from headgate.capture.postgres.connection import ClockReading, clock_reading, committed_transactions
-from headgate.capture.postgres.known_tables import OnSchema
+from headgate.capture.postgres.connection import ClockReading, clock_reading
 from headgate.capture.postgres.log_tables import TableDefinition
+from headgate.capture.postgres.opening import CapturedTables, Opening, Options
 from headgate.capture.postgres.trigger_batch import AuditBatch, SnapshotRange
 from headgate.capture.postgres.trigger_history import TriggerHistory
 from headgate.capture.postgres.trigger_state import last_position
-from headgate.capture.source import Capabilities, Progress, Sample, TableProblem
-from headgate.capture.streamlog import StreamLog
-from headgate.clock import Clock
+from headgate.capture.source import Capabilities, Sample
 from headgate.errors import DefiniteError
 
 TRIM_EVERY = timedelta(seconds=1)
@@ -44,7 +41,7 @@ class _Look:
     clock: ClockReading
 
 
-class TriggerMethod:
+class TriggerMethod(CapturedTables[TriggerHistory]):
     """Captures one source by trigger; implements `Method`."""
 
     def __init__(
@@ -53,40 +50,21 @@ class TriggerMethod:
         name: str,
         definitions: Sequence[TableDefinition],
         *,
-        log: StreamLog,
-        clock: Clock,
-        on_schema: OnSchema | None = None,
-        progress: Callable[[Progress], None] | None = None,
-        afresh: bool = False,
         trim_every: timedelta = TRIM_EVERY,
+        **options: Unpack[Options],
     ) -> None:
-        """Goes on where capture ended; at first contact, installs the triggers and reads all tables.
-
-        `name` is what the objects at the source are named after, `on_schema` hears of added columns, `afresh` is the
-        remedy when the source no longer has what comes next: begins with a new audit table, and reads all tables.
-        """
-        self._clock = clock
+        """Goes on where capture ended; at first contact, installs the triggers and reads all tables."""
+        self._clock = options["clock"]
         self._trim_every = trim_every
-        self._history = TriggerHistory(
-            dsn, name, definitions, log=log, clock=clock, on_schema=on_schema, progress=progress, afresh=afresh
-        )
+        self._history = TriggerHistory(Opening(dsn, name, **options), definitions)
         # What looks at the audit table and what writes to the log; reading it anew takes both.
         self._looking, self._publishing = threading.Lock(), threading.Lock()
         self._generation = 0
         self._published = self._planned = 0
         self._snapshot = ""
         self._to_trim = False
-        self._trimmed_at = self._checked_at = clock.now()
+        self._trimmed_at = self._checked_at = self._clock.now()
         self._go_on()
-
-    @property
-    def tables(self) -> Mapping[str, PostgresTable]:
-        return MappingProxyType(self._history.tables.tables)
-
-    @property
-    def problems(self) -> Mapping[str, TableProblem]:
-        """Tables whose changes are kept raw, and why."""
-        return MappingProxyType(self._history.tables.problems)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -136,10 +114,6 @@ class TriggerMethod:
             else:
                 self._history.skip(batch.range)
             self._to_trim, self._published = True, batch.range.batch
-
-    def throughput(self) -> int:
-        with self._history.sessions.borrow("reading the server's statistics") as connection:
-            return committed_transactions(connection) - self._history.sessions.borrowed
 
     def resnapshot(self, tables: Collection[str] | None = None) -> None:
         """Reads tables whole again, by default all of them with a new audit table; history that was captured is kept."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -18,11 +18,11 @@ from headgate.capture.postgres import trigger_sql
 from headgate.capture.postgres.catalog import PostgresTable, read_table
 from headgate.capture.postgres.connection import connect, timeline_of
 from headgate.capture.postgres.cursor import CursorFile
-from headgate.capture.postgres.known_tables import KnownTable, KnownTables, OnSchema
+from headgate.capture.postgres.known_tables import KnownTable, KnownTables
 from headgate.capture.postgres.load import held_snapshot, load_tables
 from headgate.capture.postgres.log_tables import TableDefinition
+from headgate.capture.postgres.opening import Opening
 from headgate.capture.postgres.problems import SourceHistoryLost
-from headgate.capture.postgres.sessions import Sessions
 from headgate.capture.postgres.slot import RESNAPSHOT
 from headgate.capture.postgres.trigger_batch import AuditBatch, SnapshotRange
 from headgate.capture.postgres.trigger_reading import AuditReader
@@ -32,9 +32,6 @@ from headgate.capture.postgres.trigger_state import (
     batch_at,
     first_position,
 )
-from headgate.capture.source import Progress
-from headgate.capture.streamlog import StreamLog
-from headgate.clock import Clock
 
 _NOTHING = "1:1:"
 """A snapshot that sees no transaction."""
@@ -45,33 +42,23 @@ class TriggerHistory:
 
     def __init__(
         self,
-        dsn: str,
-        name: str,
+        opening: Opening,
         definitions: Sequence[TableDefinition],
-        *,
-        log: StreamLog,
-        clock: Clock,
-        on_schema: OnSchema | None = None,
-        progress: Callable[[Progress], None] | None = None,
-        afresh: bool = False,
     ) -> None:
         """Opens what was left behind; at first contact, installs the triggers and reads all tables."""
-        self.objects = Objects(shortened(name))
-        self.log = log
-        self._dsn = dsn
-        self._clock = clock
-        self._on_schema = on_schema or (lambda name, table: None)
-        self._progress = progress
+        self.objects = Objects(shortened(opening.name))
+        self.log = opening.log
+        self._opening = opening
         self._definitions = {definition.called: definition for definition in definitions}
-        self._file = CursorFile(log.folder, TriggerState)
+        self._file = CursorFile(opening.log.folder, TriggerState)
         self._lock = threading.Lock()
         self._durable = (0, _NOTHING)
         self.timed = False
-        self.sessions = Sessions(dsn, application=f"headgate {name}", opened=self._verify)
+        self.sessions = opening.sessions(self._verify)
         self._state = self._file.read()
         try:
             present = self._present()
-            if afresh or self._state is None or not self._has_loaded(self._state):
+            if opening.afresh or self._state is None or not self._has_loaded(self._state):
                 self._begin(present, self._next_batch)
             else:
                 self._resume(self._state, present)
@@ -203,8 +190,8 @@ class TriggerHistory:
         with self.sessions.borrow("installing the triggers") as connection:
             trigger_sql.create_triggers(connection, self.objects, [present[name] for name in names])
         replacing = self.log.end > 0 and (not state.tables or bool(set(names) & set(state.tables)))
-        at = self._clock.now()
-        with held_snapshot(self._dsn, self.objects.name) as (snapshot, exported):
+        at = self._opening.clock.now()
+        with held_snapshot(self._opening) as (snapshot, exported):
             others = {name: table for name, table in self.tables.tables.items() if name not in names}
             known = {name: table for name, table in self.tables.known().items() if name in others}
             self.tables = self._known_tables(others, known)
@@ -224,19 +211,17 @@ class TriggerHistory:
                 )
             )
             load_tables(
-                self._dsn,
-                self.log,
+                self._opening,
                 exported,
                 [present[name] for name in names],
                 position=first_position(batch),
                 at=at,
                 replacing=replacing,
-                progress=self._progress,
             )
             self._durable = (batch, snapshot)
 
     def _present(self) -> dict[str, PostgresTable]:
-        with connect(self._dsn, application=f"headgate {self.objects.name}") as connection:
+        with connect(self._opening.dsn, application=f"headgate {self.objects.name}") as connection:
             return {
                 name: read_table(connection, each.table, each.key, called=name, types=each.types)
                 for name, each in self._definitions.items()
@@ -247,10 +232,10 @@ class TriggerHistory:
         return batch_at(self.log.end) + 1 if self.log.end else 0
 
     def _known_tables(self, tables: Mapping[str, PostgresTable], known: Mapping[str, KnownTable]) -> KnownTables:
-        return KnownTables(tables, known, self._on_schema, self.log.end + 1)
+        return KnownTables(tables, known, self.log.end + 1)
 
     def _range(self, batch: int, after: str, upto: str) -> SnapshotRange:
-        return SnapshotRange(batch, 0, after, upto, self._clock.now(), timedelta(0))
+        return SnapshotRange(batch, 0, after, upto, self._opening.clock.now(), timedelta(0))
 
     def _save(self, state: TriggerState) -> None:
         self._file.write(state)

@@ -1,0 +1,335 @@
+"""The engine: everything of a warehouse but the decision when to work. Sources, flows, jobs, and what keeps them durable.
+
+The ledger holds what counts: every closed job, every flow's definition, and per table the Delta version that holds a job.
+What was not materialized is made again on opening, from the stream logs and the recorded cuts.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
+
+from pyspark.sql import SparkSession
+
+from headgate.capture.memory import MemorySource
+from headgate.capture.source import Sample, Source
+from headgate.clock import Clock
+from headgate.config.settings import Project
+from headgate.delta.changes import JobId
+from headgate.errors import DefiniteError, FlowFailed
+from headgate.runtime.answer import Answer
+from headgate.runtime.catalog import WarehouseCatalog
+from headgate.runtime.environment import check_java, check_storage
+from headgate.runtime.executor import Executor, SequentialExecutor, StagedExecutor
+from headgate.runtime.explain import Explanation, explain_flow
+from headgate.runtime.flow_set import FlowSet
+from headgate.runtime.jobs import Job
+from headgate.runtime.progress import OnProgress
+from headgate.runtime.reading import Reader
+from headgate.runtime.records import FORGOTTEN, JOB_CLOSED, Records
+from headgate.runtime.replicas import Replicas
+from headgate.runtime.scratch import Scratch
+from headgate.runtime.sources import capture_all, next_job, open_source
+from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.state import State
+from headgate.runtime.stored import BatchViews
+from headgate.runtime.streams import open_stream, require_whole
+from headgate.runtime.tables import INTERNAL, Tables
+from headgate.runtime.upkeep import Upkeep
+from headgate.runtime.view_stage import ViewStage
+from headgate.warehouse.ledger import Ledger
+from headgate.warehouse.storage import Folder
+from headgate.warehouse.store import Step, no_step
+from headgate.warehouse.versioned import Limits
+
+CAPTURE_WINDOW = timedelta(seconds=60)
+"""How long a source may take to deliver, where nobody names a deadline."""
+
+
+class Engine:
+    """Its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        project: Project,
+        clock: Clock,
+        takeover: bool = False,
+        step: Step = no_step,
+        progress: OnProgress | None = None,
+    ) -> None:
+        check_java()
+        check_storage(project.storage)
+        self.project = project
+        self._clock = clock
+        self._progress = progress
+        self._closed = False
+        self._sources: dict[str, Source] = {}
+        self._defining = threading.RLock()
+        """Held by whoever changes the graph."""
+        owner = f"{socket.gethostname()} process {os.getpid()}"
+        self._ledger = Ledger.open(project.storage, owner, clock.now, takeover=takeover, step=step)
+        self._sessions: SparkSessions | None = None
+        self._executor: Executor | None = None
+        try:
+            self._sessions = sessions = SparkSessions(project.spark, f"headgate {project.name}")
+            scratch = Scratch(Path(project.storage) / INTERNAL / "scratch", self._ledger.epoch)
+            limits = Limits(rows_per_file=project.limits.rows_per_file)
+            tables = Tables(project.storage, limits, project.limits.small_table_rows, sessions.bulk, step)
+            records = Records.of(self._ledger.entries())
+            self._state = State(project, clock, self._ledger, sessions, tables, WarehouseCatalog(), records, scratch)
+            for job in records.jobs:
+                self._state.chain.add(job)
+            self._replicas = Replicas(
+                tables, self._state.catalog, self._state.kept, records, self._state.record, self._ledger.verify
+            )
+            self._flows = FlowSet(self._state, self._replicas, self._run_all)
+            self._reader = Reader(self._state, self._flows.plan_of, Folder.at(project.storage))
+            self._upkeep = Upkeep(self._state, self._flows, self._sources, self._replicas.stages, self._reader)
+            self._executor = self._new_executor()
+            self._open_sources()
+            with self._changing_flows():
+                self._flows.open(project.flow_files)
+        except BaseException:
+            self._shut()
+            raise
+
+    def _new_executor(self) -> Executor:
+        sources = self._sources.values
+        match self.project.executor:
+            case "staged":
+                return StagedExecutor(self._state, self._flows, sources)
+            case "sequential":
+                return SequentialExecutor(self._state, self._flows, sources)
+            case "one_by_one":
+                return SequentialExecutor(self._state, self._flows, sources, one_by_one=True)
+
+    # sources and jobs
+
+    def source(self, name: str) -> MemorySource:
+        """The in-process source of that name."""
+        found = self._source(name)
+        if not isinstance(found, MemorySource):
+            raise DefiniteError(f"the source {name} is a database", hint="write to it there; headgate captures it")
+        return found
+
+    def _source(self, name: str) -> Source:
+        found = self._sources.get(name)
+        if found is None:
+            raise DefiniteError(
+                f"there is no source {name}", hint=f"the project declares {', '.join(self._sources) or 'none'}"
+            )
+        return found
+
+    def _checked_tables(self, source: str, tables: Collection[str] | None) -> tuple[str, ...] | None:
+        known = self.project.sources[source].tables
+        for table in tables or ():
+            if table not in known:
+                raise DefiniteError(
+                    f"the source {source} has no table {table}", hint=f"its tables are {', '.join(known)}"
+                )
+        return None if tables is None else tuple(tables)
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Every source by its name."""
+        return MappingProxyType(self._sources)
+
+    @property
+    def newest_job(self) -> JobId:
+        """The newest closed job; 0 before the first."""
+        return self._state.chain.newest
+
+    def job(self, job: int) -> Job:
+        """The cut and labels of a closed job."""
+        return self._state.chain.get(JobId(job))
+
+    def close_job(self) -> JobId:
+        """Closes the open job at now without running it; without a new commit, the newest job stays the newest.
+
+        Waits until every source's acknowledged transactions are captured.
+        """
+        self._require_open()
+        return self._cut(capture_all(self._sources, self.project.freshness.deadline or CAPTURE_WINDOW))
+
+    def _cut(self, samples: Mapping[str, Sample]) -> JobId:
+        """Closes the open job at what is captured; the samples are captured already."""
+        state = self._state
+        with self._widened(), state.lock:
+            self._require_open()
+            job, as_of = next_job(self._sources, state.chain, samples, self._clock.now())
+            if job is not None:
+                state.record([(JOB_CLOSED, job.body())])
+                state.chain.add(job)
+            else:
+                state.chain.confirm(as_of)
+            return state.chain.newest
+
+    @contextmanager
+    def _widened(self) -> Iterator[None]:
+        """Inside, replicas have the columns that their tables at the sources have; nothing runs while they get them."""
+        if any(self._replicas.are_narrow(source) for source in self._sources.values()):
+            with self._changing_flows():
+                for source in self._sources.values():
+                    self._replicas.widen(source)
+        yield
+
+    def refresh(self) -> JobId:
+        """Closes the open job and brings every table up to it; gives the newest job."""
+        job = self.close_job()
+        self._catch_up(job)
+        if self.failures:
+            raise self.failures[0]
+        return job
+
+    def _catch_up(self, job: JobId) -> None:
+        """Brings every table to the job, as far as that is possible, and tidies up."""
+        executor = self._running
+        executor.resume()
+        names = [stage.name for stage in self._flows.stages()]
+        executor.want(names, job)
+        executor.settle(names, job)
+        self._upkeep.tidy()
+
+    def _run_all(self) -> Sequence[BaseException]:
+        """Every table at the newest job, by this thread: the flows are changing."""
+        self._running.run_here(self._state.chain.newest)
+        self._upkeep.tidy()
+        return self.failures
+
+    @property
+    def _running(self) -> Executor:
+        assert self._executor is not None
+        return self._executor
+
+    def resnapshot(self, source: str, tables: Collection[str] | None = None) -> JobId:
+        """Reads tables of a source whole again, by default all, and brings every table up to that; gives the newest job.
+
+        The remedy when a source's changes can no longer be followed. What differs from the replicas becomes changes, so
+        that history is kept. If a table had been stopped, jobs from before can no longer be read.
+        """
+        self._require_open()
+        found = self._source(source)
+        stopped = bool(found.problems)
+        found.resnapshot(self._checked_tables(source, tables))
+        job = self.close_job()
+        if stopped:
+            # Jobs since the table was stopped would show it older than the others.
+            self._state.record([(FORGOTTEN, {"before": job})])
+        return self.refresh()
+
+    @property
+    def failures(self) -> tuple[BaseException, ...]:
+        """Why tables lag behind: what failed when jobs last ran, and source tables that cannot be followed any further."""
+        failed = list(self._running.failures.values())
+        known = {failure.what for failure in failed if isinstance(failure, FlowFailed)}
+        return (*failed, *(each for each in self._replicas.stopped() if each.what not in known))
+
+    # reading
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names that SQL can use."""
+        return self._state.catalog.names()
+
+    def table(self, name: str, job: int | None = None) -> Answer:
+        """All rows of a table at a job, by default the newest that it has reached."""
+        self._require_open()
+        return self._reader.table(name, self._checked(job))
+
+    def explain(self, flow: str) -> Explanation:
+        """The flow's graph, what is incremental and why the rest is not, and the bytes of its arrangements."""
+        with self._defining:
+            return explain_flow(self._flows.get(flow), self._state.tables.get)
+
+    def from_scratch(self, flow: str) -> tuple[SparkSession, str]:
+        """The session and the query that compute an incremental flow from its inputs' newest rows, for comparison."""
+        with self._defining:
+            stage = self._flows.get(flow).stages[0]
+            if not isinstance(stage, ViewStage):
+                raise DefiniteError(f"{flow} is not a view", hint="dimensions are functions of history")
+            session = self._state.sessions.bulk
+            return session, stage.from_scratch(BatchViews(session, self._state.kept))
+
+    @property
+    def spark_for_small_jobs(self) -> SparkSession:
+        """The session that small batches run in."""
+        return self._state.sessions.small
+
+    def location(self, name: str) -> str:
+        """Where the table lies: a Delta table that any client can read."""
+        tables = self._state.tables
+        return f"{self.project.storage}/{tables.path(tables.get(name).main)}"
+
+    def _checked(self, job: int | None) -> JobId | None:
+        if job is None:
+            return None
+        return JobId(0) if job == 0 else self._state.chain.get(JobId(job)).id
+
+    # flows
+
+    def flow(self, name: str, sql: str) -> None:
+        """Adds a materialized view, or replaces the one of that name; it is kept when the warehouse is opened again."""
+        with self._changing_flows():
+            self._run_all()
+            self._flows.declare(name, sql)
+
+    def drop(self, name: str) -> None:
+        """Archives a flow that a program declared: its table stays on the storage but is no longer kept or answered."""
+        with self._changing_flows():
+            self._flows.drop(name)
+
+    def resume(self) -> None:
+        """Takes the project's flow files as they are now and tries again what had failed."""
+        with self._changing_flows():
+            self._flows.read_again()
+            self._running.resume()
+
+    @contextmanager
+    def _changing_flows(self) -> Iterator[None]:
+        with self._defining, self._running.paused():
+            self._require_open()
+            yield
+
+    def materialize(self) -> None:
+        """Folds every table's overlay into its Delta table and records the versions: afterwards nothing is made again on opening."""
+        self._require_open()
+        self._upkeep.materialize()
+
+    # opening and closing
+
+    def _open_sources(self) -> None:
+        newest = self._state.chain.newest
+        for name, settings in self.project.sources.items():
+            streams = Path(self.project.storage) / INTERNAL / "streams"
+            log = open_stream(streams, name, self._ledger.epoch, self.project.limits, self._ledger.verify)
+            require_whole(log, name, self._state.chain.position(name, newest))
+            source = self._sources[name] = open_source(
+                self.project.name, name, settings, log, self._clock, self._progress
+            )
+            self._replicas.open(source, settings.tables, newest)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise DefiniteError("the warehouse is closed", hint="open it again with headgate.open(…)")
+
+    def close(self) -> None:
+        """Closes sources, ledger and sessions. Committed transactions and closed jobs are durable already."""
+        with self._defining:
+            if not self._closed:
+                self._shut()
+
+    def _shut(self) -> None:
+        self._closed = True
+        if self._executor is not None:
+            self._executor.close()
+        for source in self._sources.values():
+            source.close()
+        self._ledger.close()
+        if self._sessions is not None:
+            self._sessions.stop()

@@ -1,0 +1,259 @@
+"""The flows of a warehouse: those of its project files and those that programs declared.
+
+Each flow's fingerprint is in the ledger. One that is new or has changed is built from its inputs at the newest job while
+the old one still answers; one that is gone is archived. History that cannot be made again is never replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from headgate.config.durations import parse_duration
+from headgate.dataflow.demands import Demand
+from headgate.dataflow.flow import Flow, MaterializedView
+from headgate.dataflow.graph import Scan
+from headgate.delta.changes import NO_JOB, JobId
+from headgate.errors import DefiniteError, FlowError, FlowFailed
+from headgate.runtime.definitions import definitions, read_statements, view_statement
+from headgate.runtime.flows import FlowPlan, Planner, RunningFlow, Stage, first_line, open_flow
+from headgate.runtime.records import FLOW, FLOW_ARCHIVED, FlowRecord
+from headgate.runtime.replica_stage import ReplicaStage
+from headgate.runtime.replicas import Replicas
+from headgate.runtime.state import State
+from headgate.sql.statements import TARGET_LAG
+
+
+class FlowSet:
+    """Which flows there are; `catch_up` brings all tables to the newest job, what fails is in its result."""
+
+    def __init__(self, state: State, replicas: Replicas, catch_up: Callable[[], Sequence[BaseException]]) -> None:
+        self._state = state
+        self._replicas = replicas
+        self._catch_up = catch_up
+        self._flows: dict[str, RunningFlow] = {}
+        self._files: list[Path] = []
+        self._declared: dict[str, tuple[str, str]] = {}
+
+    # what there is
+
+    def find(self, name: str) -> RunningFlow | None:
+        return self._flows.get(name.casefold())
+
+    def get(self, name: str) -> RunningFlow:
+        found = self.find(name)
+        if found is None:
+            known = ", ".join(running.plan.name for running in self._flows.values())
+            raise DefiniteError(f"there is no flow {name}", hint=f"there are {known or 'none'}")
+        return found
+
+    def plan_of(self, table: str) -> FlowPlan | None:
+        found = self.find(table)
+        return found.plan if found is not None else None
+
+    def flow_of(self, stage: Stage) -> Flow | None:
+        for flow in self._flows.values():
+            if stage in flow.stages:
+                return flow.plan.flow
+        return None
+
+    def stages(self) -> list[Stage]:
+        """All stages; each comes after those that it reads."""
+        return [*self._replicas.stages.values(), *(stage for flow in self._flows.values() for stage in flow.stages)]
+
+    def needed(self, tables: Iterable[str]) -> list[Stage]:
+        """The stages that keep the tables and all that these derive from, in order."""
+        stages = {stage.name: stage for stage in self.stages()}
+        wanted: set[str] = set()
+        waiting = [name for table in tables for name in self._stored(table)]
+        while waiting:
+            name = waiting.pop()
+            if name not in wanted:
+                wanted.add(name)
+                waiting.extend(stages[name].inputs)
+        return [stage for name, stage in stages.items() if name in wanted]
+
+    def sources_of(self, tables: Iterable[str]) -> frozenset[str]:
+        """The sources that the tables derive from."""
+        return frozenset(stage.source.name for stage in self.needed(tables) if isinstance(stage, ReplicaStage))
+
+    def target_lag(self, table: str) -> timedelta | None:
+        """How far behind its sources the table should be at most without being asked for, if its flow says so."""
+        flow = self.find(table)
+        if flow is None or not isinstance(flow.plan.flow, MaterializedView):
+            return None
+        said = flow.plan.flow.properties.get(TARGET_LAG)
+        return None if said is None else parse_duration(said)
+
+    def _stored(self, table: str) -> list[str]:
+        """The stored tables that a table's rows come from: itself, or what its fragment reads."""
+        flow = self.find(table)
+        if flow is None or flow.plan.fragment is None:
+            return [table if flow is None else flow.plan.name]
+        found = []
+        for name, node in flow.plan.fragment.inputs:
+            found += self._stored(node.table) if isinstance(node, Scan) else [f"{flow.plan.name}.{name}"]
+        return found
+
+    def demands(self) -> list[Demand]:
+        """What flows look up, one demand per table and columns."""
+        merged: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {}
+        for flow in self._flows.values():
+            for demand in flow.demands:
+                place = (demand.table, demand.by)
+                merged[place] = merged.get(place, frozenset()) | demand.columns
+        return [Demand(table, by, columns) for (table, by), columns in merged.items()]
+
+    # defining
+
+    def open(self, files: Sequence[Path]) -> None:
+        """Opens the flows of the files and those that programs declared before."""
+        self._files = list(files)
+        declared = {
+            record.name.casefold(): (record.name, record.text)
+            for record in self._state.records.flows.values()
+            if record.text is not None and not record.is_archived
+        }
+        self._define(declared)
+
+    def read_again(self) -> None:
+        """Takes the files as they are now."""
+        self._define(self._declared)
+
+    def declare(self, name: str, sql: str) -> None:
+        """Adds a program's view, or replaces it."""
+        self._define({**self._declared, name.casefold(): (name, sql)})
+
+    def drop(self, name: str) -> None:
+        """Archives a program's flow."""
+        if name.casefold() not in self._declared:
+            raise DefiniteError(f"no program declared a flow {name}", hint="remove a project file's flow from its file")
+        self._define({place: found for place, found in self._declared.items() if place != name.casefold()})
+
+    def _define(self, declared: Mapping[str, tuple[str, str]]) -> None:
+        """Makes the files' flows and these of programs the warehouse's: opens, builds, replaces and archives as needed."""
+        statements = [*read_statements(self._files), *(view_statement(name, sql) for name, sql in declared.values())]
+        catalog = self._state.catalog.sources_only()
+        planner = Planner(self._state.sessions.small, catalog, self._recorded_columns)
+        plans: list[FlowPlan] = []
+        fingerprints: dict[str, str] = {}
+        for definition in definitions(statements, catalog):
+            plan = planner.plan(definition, fingerprints)
+            self._refuse_changed_history(plan)
+            fingerprints[plan.name] = plan.fingerprint
+            catalog.add(plan.entry)
+            plans.append(plan)
+        for plan in plans:
+            self._install(plan, declared[plan.name.casefold()][1] if plan.name.casefold() in declared else None)
+        live = {plan.name for plan in plans}
+        recorded = self._state.records.flows
+        gone = [name for name, record in recorded.items() if not record.is_archived and name not in live]
+        if gone:
+            self._state.record([(FLOW_ARCHIVED, {"name": name}) for name in gone])
+        for name in gone:
+            self._forget(name)
+        self._flows = {plan.name.casefold(): self._flows[plan.name.casefold()] for plan in plans}
+        self._declared = dict(declared)
+        self._catch_up()
+
+    def _recorded_columns(self, flow: str) -> StructType | None:
+        record = self._state.records.flows.get(flow)
+        if record is None or record.is_archived or record.columns is None:
+            return None
+        return StructType.fromJson(dict(record.columns))
+
+    def _refuse_changed_history(self, plan: FlowPlan) -> None:
+        record = self._state.records.flows.get(plan.name)
+        if record is None or record.is_archived or not record.is_versioned or record.fingerprint == plan.fingerprint:
+            return
+        raise FlowError(
+            f"the definition of {plan.name} has changed, but its history cannot be made again from current rows",
+            where=plan.flow.where,
+            hint="give the new definition another name, or remove the flow and open the warehouse once to archive the table",
+        )
+
+    def _install(self, plan: FlowPlan, text: str | None) -> None:
+        record = self._state.records.flows.get(plan.name)
+        if record is None or record.is_archived or record.fingerprint != plan.fingerprint:
+            self._build(plan, text, record.generation + 1 if record is not None else 1)
+            return
+        running = self.find(plan.name)
+        if running is None:
+            self._add(self._opened(plan, record.generation, NO_JOB))
+        else:
+            # It computes the same, but its properties may differ.
+            running.plan = plan
+        if record.text != text:
+            self._state.record([(FLOW, replace(record, text=text).body())])
+
+    def _opened(self, plan: FlowPlan, generation: int, through: JobId) -> RunningFlow:
+        return open_flow(
+            plan,
+            generation,
+            self._state.tables,
+            self._state.records.checkpoints,
+            through,
+            self._replicas.stages.__getitem__,
+            self._state.chain.newest_commit_at,
+        )
+
+    def _add(self, flow: RunningFlow) -> None:
+        tables, records = self._state.tables, self._state.records
+        with self._state.lock:
+            self._forget(flow.plan.name)
+            self._flows[flow.plan.name.casefold()] = flow
+            self._state.catalog.add(flow.plan.entry)
+            for table in flow.tables():
+                tables.add(table)
+        for demand in self.demands():
+            record = records.arrangements.get((demand.table, demand.by))
+            opened = tables.get(demand.table).arrangements
+            if record is not None and demand.by not in opened and demand.columns <= record.columns:
+                wanted = Demand(demand.table, demand.by, record.columns)
+                tables.open_arrangement(wanted, records.checkpoints[record.path], NO_JOB)
+
+    def _forget(self, name: str) -> None:
+        with self._state.lock:
+            old = self._flows.pop(name.casefold(), None)
+            if old is not None:
+                self._state.catalog.remove(name)
+                for table in old.tables():
+                    self._state.kept.forget(table.name)
+                    self._state.tables.remove(table.name)
+
+    def _build(self, plan: FlowPlan, text: str | None, generation: int) -> None:
+        """Fills a new flow from its inputs at the newest job and makes it durable; until then the old one answers."""
+        if plan.entry.is_versioned:
+            self._replicas.warn_of_missed_versions(plan.name, plan.tables_read[0])
+        failures = self._catch_up()
+        job = self._state.chain.newest
+        flow = self._opened(plan, generation, JobId(job - 1))
+        inputs = {name for stage in flow.stages for name in stage.inputs} - {table.name for table in flow.tables()}
+        for name in inputs:
+            if self._state.tables.get(name).through < job:
+                raise FlowFailed(
+                    f"flow {plan.name} cannot be built while {name} lags behind",
+                    where=plan.flow.where,
+                    hint=str(next(iter(failures), "run its jobs first")),
+                )
+        batch = self._state.new_batch()
+        try:
+            for stage in flow.stages:
+                assert not isinstance(stage, ReplicaStage)
+                stage.build(job, batch)
+        except PySparkException as error:
+            raise FlowFailed(
+                f"flow {plan.name} could not be built at job {job}: {first_line(error)}", where=plan.flow.where
+            ) from error
+        finally:
+            batch.close()
+        columns = plan.entry.schema.jsonValue() if plan.entry.is_versioned else None
+        record = FlowRecord(plan.name, plan.fingerprint, generation, plan.entry.is_versioned, text, columns=columns)
+        tables = [(found, job) for table in flow.tables() for found in table.physical()]
+        self._state.checkpoint(tables, [(FLOW, record.body())])
+        self._add(flow)

@@ -1,0 +1,60 @@
+"""What may pass by itself is tried again, with growing pauses: a lost executor, a broken connection."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headgate.errors import StorageFull, TransientError
+
+_LOGGER = logging.getLogger(__name__)
+
+PAUSES = (0.2, 1.0, 4.0)
+"""Seconds before each further attempt; half of it is random, so that stages do not return all at once."""
+
+_PASSING = (
+    "ExecutorLostFailure",
+    "executor lost",
+    "ExecutorDeadException",
+    "FetchFailed",
+    "MetadataFetchFailed",
+    "Connection reset",
+    "Connection refused",
+    "connection closed",
+    "Failed to connect to",
+    "RpcTimeout",
+    "Futures timed out",
+)
+_LASTING = ("UserRaised", "[CAST_", "[DIVIDE_BY_ZERO", "[ARITHMETIC_", "[NUMERIC_", "PythonException")
+
+Found = TypeVar("Found")
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same attempt may succeed a moment later."""
+    if isinstance(error, TransientError):
+        # A full disk does not empty itself within seconds.
+        return not isinstance(error, StorageFull)
+    if not isinstance(error, PySparkException | Py4JError):
+        return False
+    text = str(error)
+    return any(sign in text for sign in _PASSING) and not any(sign in text for sign in _LASTING)
+
+
+def retried(work: Callable[[], Found], what: str, pauses: tuple[float, ...] = PAUSES) -> Found:
+    """The work's result; work that fails for a passing reason is done again."""
+    for pause in pauses:
+        try:
+            return work()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            _LOGGER.warning("tried again in %.1f s: %s failed: %s", pause, what, str(error).partition("\n")[0])
+            time.sleep(pause * random.uniform(0.5, 1.0))
+    return work()

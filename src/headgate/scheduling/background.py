@@ -1,0 +1,169 @@
+"""What happens when nobody asks: system jobs, materialization, arrangements, letting go, leases.
+
+One thread looks at the warehouse about once a second, and at once when a stream passes its limit. What it does is
+decided by pure functions (`policy`) and recorded with the reason. It starts nothing that would delay a waiting query.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from headgate.delta.changes import NO_JOB
+from headgate.errors import HeadgateError
+from headgate.runtime.upkeep import Upkeep
+from headgate.scheduling.leases import Leases
+from headgate.scheduling.policy import (
+    Activity,
+    MaterializationSettings,
+    Need,
+    Overlays,
+    SystemJobSettings,
+    TableGoal,
+    materialization,
+    system_job,
+)
+from headgate.scheduling.scheduler import Scheduler
+
+_LOGGER = logging.getLogger(__name__)
+_TICK_SECONDS = 1.0
+_TICK = timedelta(seconds=_TICK_SECONDS)
+_NEVER = timedelta(days=36_500)
+_RECENT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that was done without a query, and why."""
+
+    at: datetime
+    what: str
+    reason: str
+
+
+class Background:
+    """Works from its construction until `close`."""
+
+    def __init__(self, scheduler: Scheduler, upkeep: Upkeep, leases: Leases) -> None:
+        self._scheduler = scheduler
+        self._upkeep = upkeep
+        self._leases = leases
+        self._woken = threading.Event()
+        self._closed = False
+        self._seen_executions = 0
+        self._oldest_at: datetime | None = None
+        self.actions: deque[Action] = deque(maxlen=_RECENT)
+        for source in scheduler.sources.values():
+            source.log.on_full(self._woken.set)
+        self._thread = threading.Thread(target=self._loop, name="background", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed = True
+        self._woken.set()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while True:
+            self._woken.wait(_TICK_SECONDS)
+            self._woken.clear()
+            if self._closed:
+                return
+            for step in (self._leases.end_expired, self._tidy, self._system_job, self._materialize):
+                try:
+                    step()
+                except HeadgateError as error:
+                    _LOGGER.warning("background work failed and is tried again: %s", error)
+                except Exception:
+                    _LOGGER.exception("background work failed and is tried again")
+
+    def _tidy(self) -> None:
+        executions = self._scheduler.executor.executions
+        if executions == self._seen_executions:
+            return
+        self._seen_executions = executions
+        self._upkeep.arrange()
+        self._upkeep.release()
+
+    def _system_job(self) -> None:
+        scheduler, state = self._scheduler, self._scheduler.state
+        limits, settings = state.project.limits, state.project.background
+        goals = self._goals()
+        activity = Activity(scheduler.waiting, scheduler.asked_at, self._unprocessed(), goals)
+        idle_after = settings.idle_after if settings.system_jobs else _NEVER
+        reason = system_job(activity, SystemJobSettings(limits.stream_bytes, idle_after), state.clock.now())
+        full = any(source.log.over_limit for source in scheduler.sources.values())
+        if reason is not None:
+            late = [goal.table for goal in goals if goal.table in reason]
+            self._run(tuple(late) if late else tuple(stage.name for stage in scheduler.flows.stages()), reason)
+        if reason is None and self._upkeep.held_bytes > limits.overlay_bytes and self._lagging():
+            self._run(
+                tuple(stage.name for stage in scheduler.flows.stages()), "tables that lag behind hold back too much"
+            )
+        if full:
+            # Only what is materialized can leave the stream.
+            self._upkeep.release()
+            self._upkeep.materialize()
+
+    def _lagging(self) -> bool:
+        newest = self._scheduler.state.chain.newest
+        return any(stage.target.through < newest for stage in self._scheduler.flows.stages())
+
+    def _run(self, tables: tuple[str, ...], reason: str) -> None:
+        scheduler = self._scheduler
+        self._record("system job", reason)
+        need = Need(
+            scheduler.number(), scheduler.flows.sources_of(tables), scheduler.state.clock.now(), None, frozenset(tables)
+        )
+        job = scheduler.cutter.submit(need).result().job
+        scheduler.executor.want(tables, job)
+        scheduler.executor.settle(tables, job)
+
+    def _goals(self) -> list[TableGoal]:
+        scheduler, found = self._scheduler, []
+        for table in scheduler.state.catalog.names():
+            lag = scheduler.flows.target_lag(table)
+            if lag is not None:
+                through = scheduler.reader.through(table)
+                sources = scheduler.flows.sources_of([table])
+                as_of = min((scheduler.state.chain.as_of(through, name) for name in sources), default=None)
+                if as_of is not None:
+                    found.append(TableGoal(table, lag, as_of, _TICK))
+        return found
+
+    def _unprocessed(self) -> dict[str, int]:
+        """Bytes per source that some table has not taken."""
+        scheduler = self._scheduler
+        found = {}
+        through = min((stage.target.through for stage in scheduler.flows.stages()), default=NO_JOB)
+        for name, source in scheduler.sources.items():
+            behind = scheduler.state.chain.position(name, through) < source.log.durable
+            found[name] = source.log.held_bytes if behind else 0
+        return found
+
+    def _materialize(self) -> None:
+        scheduler, state = self._scheduler, self._scheduler.state
+        held, now = self._upkeep.unmaterialized_bytes, state.clock.now()
+        if not held:
+            self._oldest_at = None
+            return
+        self._oldest_at = self._oldest_at or now
+        settings = state.project.background
+        wanted = MaterializationSettings(
+            state.project.limits.overlay_bytes, settings.oldest_changes, settings.idle_after
+        )
+        overlays = Overlays(held, self._oldest_at, scheduler.waiting, scheduler.asked_at)
+        reason = materialization(overlays, wanted, now)
+        if reason is None and self._upkeep.has_files:
+            reason = "a bulk load is to be folded"
+        if reason is not None:
+            self._record("materialization", reason)
+            self._upkeep.materialize()
+            self._oldest_at = None
+
+    def _record(self, what: str, reason: str) -> None:
+        self.actions.append(Action(self._scheduler.state.clock.now(), what, reason))
+        _LOGGER.info("%s: %s", what, reason)

@@ -1,0 +1,202 @@
+"""Closes jobs for queries that no snapshot satisfies: one actor, so that waiting queries share cuts.
+
+    needs ──► (while the replicas they need are busy, more come in) ──► plan ──► sample ──► capture ──► close ──► job
+
+One cut at a time; those who come while one is under way are planned together for the next. What cannot be captured
+fails the queries that need that source, nobody else.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from headgate.capture.source import Sample, Source
+from headgate.clock import Clock
+from headgate.delta.changes import JobId
+from headgate.errors import DefiniteError
+from headgate.runtime.sources import CaptureTimedOut
+from headgate.scheduling.policy import Cut, Need, plan_cuts
+
+LONGEST_GATHERING = 2.0
+"""Seconds that a cut waits at most for the replicas to take what was cut before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What a need got: a job that holds all that it asked for."""
+
+    job: JobId
+    samples: Mapping[str, Sample]
+    reason: str
+    began: float
+    """When the cut began and when everything was captured, on the monotonic clock."""
+    captured: float
+    others: int
+    """Needs that the same cut served."""
+    is_new: bool
+    """Whether a job was closed: without new commits, the newest job stays the newest."""
+
+
+@dataclass(eq=False)
+class _Waiting:
+    need: Need
+    future: Future[Closed] = field(default_factory=Future)
+
+
+class Cutter:
+    """Works from its construction until `close`; may be asked from any thread."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        clock: Clock,
+        window: timedelta,
+        close_job: Callable[[Mapping[str, Sample]], tuple[JobId, bool]],
+        are_busy: Callable[[frozenset[str]], bool],
+    ) -> None:
+        """`close_job` closes the open job at what is captured; `are_busy` tells whether the sources' replicas are behind."""
+        self._sources = sources
+        self._clock = clock
+        self._window = window
+        self._close_job = close_job
+        self._are_busy = are_busy
+        self._changed = threading.Condition()
+        self._waiting: list[_Waiting] = []
+        self._seconds: dict[str, float] = {}
+        self._closed = False
+        self.cuts = 0
+        self._thread = threading.Thread(target=self._loop, name="scheduler", daemon=True)
+        self._thread.start()
+
+    def submit(self, need: Need) -> Future[Closed]:
+        """A job that satisfies the need; cancelling the future withdraws it."""
+        waiting = _Waiting(need)
+        with self._changed:
+            if self._closed:
+                raise _closed()
+            self._waiting.append(waiting)
+            self._changed.notify_all()
+        return waiting.future
+
+    @property
+    def waiting(self) -> tuple[Need, ...]:
+        with self._changed:
+            return tuple(each.need for each in self._waiting if not each.future.done())
+
+    @property
+    def capture_seconds(self) -> Mapping[str, float]:
+        """How long each source took lately to deliver."""
+        return dict(self._seconds)
+
+    def wake(self) -> None:
+        """Replicas have moved: a gathered cut may be made now."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+        for each in self._waiting:
+            if each.future.set_running_or_notify_cancel():
+                each.future.set_exception(_closed())
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._waiting)
+                self._gather()
+                if self._closed:
+                    return
+                self._waiting = [each for each in self._waiting if not each.future.cancelled()]
+                cut = self._next()
+            if cut is not None:
+                self._make(*cut)
+
+    def _gather(self) -> None:
+        """Lets more needs come in while a cut could not be worked on anyway."""
+        end = time.monotonic() + LONGEST_GATHERING
+        while not self._closed and (left := end - time.monotonic()) > 0:
+            needed = frozenset(source for each in self._waiting for source in each.need.sources)
+            if not self._are_busy(needed):
+                return
+            self._changed.wait(min(left, 0.05))
+
+    def _next(self) -> tuple[Cut, list[_Waiting]] | None:
+        """The first cut of the plan and whom it serves."""
+        if not self._waiting:
+            return None
+        captured = {name: source.captured.at for name, source in self._sources.items()}
+        cuts = plan_cuts([each.need for each in self._waiting], self._clock.now(), self._seconds, captured)
+        cut = cuts[0]
+        served = {need.query for need in cut.needs}
+        chosen = [each for each in self._waiting if each.need.query in served]
+        self._waiting = [each for each in self._waiting if each.need.query not in served]
+        return cut, chosen
+
+    def _make(self, cut: Cut, served: Sequence[_Waiting]) -> None:
+        began = time.monotonic()
+        samples, errors = self._capture(cut, self._latest(served))
+        captured = time.monotonic()
+        alive = []
+        for each in served:
+            wrong = next((errors[name] for name in each.need.sources if name in errors), None)
+            if wrong is None:
+                alive.append(each)
+            elif each.future.set_running_or_notify_cancel():
+                each.future.set_exception(wrong)
+        alive = [each for each in alive if each.future.set_running_or_notify_cancel()]
+        if not alive:
+            return
+        try:
+            job, is_new = self._close_job(samples)
+        except Exception as error:
+            for each in alive:
+                each.future.set_exception(error)
+            return
+        self.cuts += is_new
+        for each in alive:
+            each.future.set_result(Closed(job, samples, cut.reason, began, captured, len(alive) - 1, is_new))
+
+    def _latest(self, served: Sequence[_Waiting]) -> timedelta:
+        """How long capture may take: until the last of those it serves gives up."""
+        deadlines = [each.need.deadline for each in served]
+        if None in deadlines:
+            return self._window
+        latest = max((at for at in deadlines if at is not None), default=self._clock.now())
+        return max(timedelta(0), min(self._window, latest - self._clock.now()))
+
+    def _capture(self, cut: Cut, window: timedelta) -> tuple[dict[str, Sample], dict[str, Exception]]:
+        """Samples of the sources, all captured, and why some could not be."""
+        samples: dict[str, Sample] = {}
+        errors: dict[str, Exception] = {}
+        began = time.monotonic()
+        for name in sorted(cut.sources):
+            try:
+                samples[name] = self._sources[name].sample()
+            except Exception as error:
+                errors[name] = error
+        for name, sample in list(samples.items()):
+            try:
+                left = window - timedelta(seconds=time.monotonic() - began)
+                if not self._sources[name].capture(sample, max(left, timedelta(0))):
+                    raise CaptureTimedOut(
+                        f"source {name} did not deliver its newest changes within {window.total_seconds():.3g} s",
+                        hint="look at the source's load and connection, or allow a longer deadline",
+                    )
+                took = time.monotonic() - began
+                self._seconds[name] = 0.7 * self._seconds.get(name, took) + 0.3 * took
+            except Exception as error:
+                del samples[name]
+                errors[name] = error
+        return samples, errors
+
+
+def _closed() -> DefiniteError:
+    return DefiniteError("the warehouse was closed", hint="open it again with headgate.open(…)")

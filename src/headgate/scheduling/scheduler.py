@@ -1,0 +1,297 @@
+"""The workload scheduler: turns a query's bound into reuse, join or close, and waits for the tables it needs.
+
+reuse   a snapshot that is complete and fresh enough: nothing is touched
+join    a closed job that is fresh enough and not complete yet: its tables are brought there, no more
+close   the open job is closed at what the sources have acknowledged by now (`cutter`), then joined
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from headgate.capture.memory import MemorySource
+from headgate.capture.source import Sample, Source
+from headgate.delta.changes import BEGINNING, JobId
+from headgate.errors import FlowFailed, TransientError
+from headgate.runtime.executor import Executor
+from headgate.runtime.flow_set import FlowSet
+from headgate.runtime.reading import Reader, Snapshot
+from headgate.runtime.state import State
+from headgate.scheduling.bound import Bound
+from headgate.scheduling.cutter import Closed, Cutter
+from headgate.scheduling.policy import Close, Join, Need, Offer, Reuse, choose
+from headgate.scheduling.receipt import Receipt, SourceReceipt, Waited, cannot_promise
+
+_POLL_SECONDS = 0.2
+"""How often a waiting query looks whether it was cancelled."""
+
+
+class TooStale(TransientError):
+    """The answer could not be made fresh enough in time."""
+
+    sqlstate = "40001"
+
+
+class Cancelled(TransientError):
+    """The query was cancelled while it waited."""
+
+    sqlstate = "57014"
+
+
+@dataclass
+class Query:
+    """A query on its way to its snapshot."""
+
+    tables: tuple[str, ...]
+    sources: frozenset[str]
+    bound: Bound
+    floor: JobId
+    """The session has seen this job: it does not go back behind it."""
+    arrived_at: datetime
+    began: float
+    is_cancelled: Callable[[], bool]
+    number: int
+    capture: float = 0.0
+    queue: float = 0.0
+    spark: float = 0.0
+    rows: int = 0
+    jobs: int = 0
+    decision: str = ""
+    closed: Closed | None = None
+    rode_along: bool = False
+    missed: str | None = None
+
+    @property
+    def deadline(self) -> float | None:
+        """When waiting ends, on the monotonic clock."""
+        if self.bound.deadline is None or self.bound.when_stale == "wait":
+            return None
+        return self.began + self.bound.deadline.total_seconds()
+
+    @property
+    def need(self) -> Need:
+        since = self.bound.since(self.arrived_at) or BEGINNING
+        return Need(self.number, self.sources, since, self.bound.deadline_at(self.arrived_at), frozenset(self.tables))
+
+
+@dataclass
+class Scheduler:
+    """Finds snapshots for queries; its methods may be called from any thread."""
+
+    state: State
+    flows: FlowSet
+    reader: Reader
+    executor: Executor
+    cutter: Cutter
+    sources: Mapping[str, Source]
+    clocks: dict[str, Sample] = field(default_factory=dict)
+    """The latest sample of each source."""
+    asked_at: datetime = BEGINNING
+    """When the last query came."""
+    waiting: int = 0
+    """Queries on their way to a snapshot."""
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.asked_at = self.state.clock.now()
+
+    def number(self) -> int:
+        """A number that no other need has."""
+        return next(self._numbers)
+
+    def snapshot(
+        self, tables: tuple[str, ...], bound: Bound, floor: JobId, is_cancelled: Callable[[], bool]
+    ) -> tuple[Snapshot, Query]:
+        """A snapshot of the tables that keeps the bound, pinned, and how it came to be."""
+        query = Query(
+            tables,
+            self.flows.sources_of(tables),
+            bound,
+            floor,
+            self.state.clock.now(),
+            time.monotonic(),
+            is_cancelled,
+            self.number(),
+        )
+        with self._counted(query):
+            self._freshen(query)
+            return self.reader.pin(tables, None), query
+
+    @contextmanager
+    def _counted(self, query: Query) -> Iterator[None]:
+        with self._counting:
+            self.asked_at = query.arrived_at
+            self.waiting += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self.waiting -= 1
+
+    def _freshen(self, query: Query) -> None:
+        """Brings the query's tables where its bound wants them, or as far as its deadline lets it."""
+        try:
+            job = self._job(query)
+            if job is not None:
+                self._bring(query, job)
+        except (_DeadlinePassed, TransientError, FlowFailed) as problem:
+            if isinstance(problem, Cancelled) or query.bound.when_stale != "serve":
+                raise self._too_stale(query, problem) from None
+            query.missed = "the deadline passed" if isinstance(problem, _DeadlinePassed) else str(problem)
+
+    def _job(self, query: Query) -> JobId | None:
+        """The job to bring the tables to; None when they are where they must be."""
+        choice = choose(query.need, query.floor, self._offers(query))
+        query.decision = choice.reason
+        match choice:
+            case Reuse():
+                query.rode_along = query.bound.max_staleness is not None
+                return None
+            case Join(job=job):
+                query.rode_along = True
+                return job
+            case Close():
+                closed = self._closed(query)
+                query.closed = closed
+                query.rode_along = closed.others > 0
+                return max(closed.job, query.floor)
+
+    def _offers(self, query: Query) -> list[Offer]:
+        """The jobs that could serve: the newest that all tables have reached, and the closed ones after it."""
+        with self.state.lock:
+            chain = self.state.chain
+            complete = min((self.reader.through(table) for table in query.tables), default=chain.newest)
+            jobs = range(complete, chain.newest + 1)
+            return [
+                Offer(JobId(job), {name: chain.as_of(JobId(job), name) for name in query.sources}, job == complete)
+                for job in jobs
+            ]
+
+    def _closed(self, query: Query) -> Closed:
+        submitted = time.monotonic()
+        future = self.cutter.submit(query.need)
+        try:
+            closed = self._result(query, future)
+        finally:
+            future.cancel()
+        self.clocks.update(closed.samples)
+        query.queue += max(0.0, closed.began - submitted)
+        query.capture += closed.captured - max(closed.began, submitted)
+        return closed
+
+    def _result(self, query: Query, future: Future[Closed]) -> Closed:
+        while True:
+            try:
+                return future.result(self._patience(query))
+            except FutureTimeout:
+                if future.done():
+                    # Capture itself ran out of time.
+                    raise
+            except CancelledError:
+                raise Cancelled("the query was cancelled") from None
+
+    def _bring(self, query: Query, job: JobId) -> None:
+        began = time.monotonic()
+        stages = self.flows.needed(query.tables)
+        before = min((stage.target.through for stage in stages), default=job)
+        if before < job:
+            query.jobs = job - before
+            query.rows = self._rows(query, before, job)
+        self.executor.want(query.tables, job)
+        while not self.executor.wait(query.tables, job, self._patience(query)):
+            pass
+        query.spark += time.monotonic() - began
+
+    def _rows(self, query: Query, after: JobId, upto: JobId) -> int:
+        """Source changes that the jobs hold of the tables' sources."""
+        chain = self.state.chain
+        return sum(
+            sum(found.rows.values())
+            for name in query.sources
+            for found in self.sources[name].log.transactions(chain.position(name, after), chain.position(name, upto))
+        )
+
+    def _patience(self, query: Query) -> float:
+        """How long to wait before looking again; raises when there is no more time."""
+        if query.is_cancelled():
+            raise Cancelled("the query was cancelled")
+        if query.deadline is None:
+            return _POLL_SECONDS
+        left = query.deadline - time.monotonic()
+        if left <= 0:
+            raise _DeadlinePassed
+        return min(left, _POLL_SECONDS)
+
+    def _too_stale(self, query: Query, problem: Exception) -> Exception:
+        if not isinstance(problem, _DeadlinePassed):
+            return problem
+        with self.state.lock:
+            complete = min((self.reader.through(table) for table in query.tables), default=JobId(0))
+            as_of = {name: self.state.chain.as_of(complete, name) for name in query.sources}
+        slowest = min(as_of, key=as_of.__getitem__, default=None)
+        gap = (
+            ""
+            if slowest is None
+            else f", the newest snapshot is {_age(query.arrived_at, as_of[slowest])} old ({slowest})"
+        )
+        assert query.bound.deadline is not None and query.bound.max_staleness is not None
+        return TooStale(
+            f"no answer at most {query.bound.max_staleness.total_seconds():g} s old could be made within"
+            f" {query.bound.deadline.total_seconds():g} s{gap}",
+            hint="allow a longer deadline or a larger max_staleness, or say WHEN STALE SERVE to get what there is",
+        )
+
+    def receipt(self, query: Query, job: JobId, read: float) -> Receipt:
+        """What the query was promised, what it got, and what that cost."""
+        with self.state.lock:
+            as_of = {name: self.state.chain.as_of(job, name) for name in sorted(query.sources)}
+        asked = {} if query.closed is None else query.closed.samples
+        return Receipt(
+            bound=query.bound,
+            arrived_at=query.arrived_at,
+            data_timestamp=min(as_of.values(), default=None),
+            job=job,
+            sources=tuple(self._source_receipt(query, job, name, at, name in asked) for name, at in as_of.items()),
+            waited=Waited(query.capture, query.queue, query.spark, read),
+            rows_processed=query.rows,
+            jobs_run=query.jobs,
+            rode_along=query.rode_along,
+            closed_job=query.closed is not None and query.closed.is_new,
+            missed=query.missed is not None,
+            why_missed=query.missed,
+            decision=query.decision,
+            notes=tuple(f"the clock of {name} was not compared yet" for name in as_of if not self._clock_known(name)),
+        )
+
+    def _clock_known(self, source: str) -> bool:
+        return source in self.clocks or isinstance(self.sources[source], MemorySource)
+
+    def _source_receipt(self, query: Query, job: JobId, name: str, at: datetime, asked: bool) -> SourceReceipt:
+        clock = self.clocks.get(name)
+        none = timedelta(0)
+        return SourceReceipt(
+            name,
+            max(none, query.arrived_at - at),
+            none if clock is None else clock.clock_offset,
+            none if clock is None else clock.clock_error,
+            self.state.chain.position(name, job),
+            cannot_promise(self.sources[name].capabilities),
+            asked,
+        )
+
+
+class _DeadlinePassed(Exception):
+    pass
+
+
+def _age(now: datetime, at: datetime) -> str:
+    return "of unknown age and" if at == BEGINNING else f"{max(0.0, (now - at).total_seconds()):.3g} s"

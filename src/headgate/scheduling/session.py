@@ -1,0 +1,115 @@
+"""A session: what a reader says once about freshness, and the promise that it never goes back in time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from headgate.config.durations import format_duration
+from headgate.config.settings import Freshness
+from headgate.delta.changes import NO_JOB, JobId
+from headgate.errors import DefiniteError
+from headgate.runtime.answer import Answer as SnapshotAnswer
+from headgate.scheduling.bound import Bound, Duration
+from headgate.scheduling.leases import Leases
+from headgate.scheduling.receipt import Receipt
+from headgate.scheduling.scheduler import Scheduler
+from headgate.sql.guard import require_select
+from headgate.sql.tail import Setting, Tail, parse_setting, split_tail
+
+
+class Answer(SnapshotAnswer):
+    """The rows of a query, and the receipt that says how fresh they are and what that cost."""
+
+    def __init__(self, answer: SnapshotAnswer, receipt: Callable[[float], Receipt] | None) -> None:
+        # The snapshot is this answer's from now on.
+        answer._finalizer.detach()
+        super().__init__(answer._dataframe, answer.job, answer._storage, answer._release)
+        self._receipt = receipt
+
+    @property
+    def receipt(self) -> Receipt:
+        """What was promised and achieved; the time spent on reading is that of what has been read so far."""
+        if self._receipt is None:
+            raise DefiniteError(
+                "an answer from a job that was named has no receipt",
+                hint="its job says what it holds: warehouse.job(…)",
+            )
+        return self._receipt(self.read_seconds)
+
+
+class Session:
+    """One reader's queries; may be used by several threads, which then share what it has seen."""
+
+    def __init__(self, scheduler: Scheduler, freshness: Freshness, leases: Leases) -> None:
+        self._scheduler = scheduler
+        self._freshness = freshness
+        self._leases = leases
+        self._lock = threading.Lock()
+        self._said = Tail()
+        self._floor = NO_JOB
+        self._cancellations = 0
+
+    @property
+    def seen(self) -> JobId:
+        """The newest job that an answer of this session showed: later ones do not go back behind it."""
+        return self._floor
+
+    def sql(
+        self,
+        text: str,
+        job: int | None = None,
+        *,
+        max_staleness: Duration | None = None,
+        deadline: Duration | None = None,
+        when_stale: str | None = None,
+    ) -> Answer:
+        """Answers one SELECT from one snapshot of all its tables, at most as stale as it says.
+
+        The bound can be given here, in the query's tail, by `SET` for the session, or in the project file; here counts
+        first. With a job, that snapshot is read, whatever its age.
+        """
+        setting = parse_setting(text)
+        if setting is not None:
+            return self._set(setting)
+        query, tail = split_tail(text)
+        require_select(query)
+        bound = Bound.of(
+            self._freshness, self._said, tail, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale
+        )
+        if job is not None:
+            if job:
+                self._scheduler.state.chain.get(JobId(job))
+            return self._held(Answer(self._scheduler.reader.sql(query, JobId(job)), None))
+        began = time.monotonic()
+        tables = self._scheduler.reader.tables_of(query)
+        cancellations = self._cancellations
+        snapshot, asked = self._scheduler.snapshot(
+            tables, bound, self._floor, lambda: self._cancellations != cancellations
+        )
+        answer = self._scheduler.reader.answer(query, snapshot)
+        with self._lock:
+            self._floor = max(self._floor, answer.job) if tables else self._floor
+        waited = asked.capture + asked.queue + asked.spark
+        planned = max(0.0, time.monotonic() - began - waited)
+        return self._held(Answer(answer, lambda read: self._scheduler.receipt(asked, answer.job, planned + read)))
+
+    def cancel(self) -> None:
+        """Ends the waiting of this session's queries: each raises `Cancelled` and lets go of what it had."""
+        self._cancellations += 1
+
+    def _set(self, setting: Setting) -> Answer:
+        with self._lock:
+            self._said = setting.applied_to(self._said)
+        bound = Bound.of(self._freshness, self._said)
+        shown = [
+            ("max_staleness", "any" if bound.max_staleness is None else format_duration(bound.max_staleness)),
+            ("deadline", "none" if bound.deadline is None else format_duration(bound.deadline)),
+            ("when_stale", bound.when_stale),
+        ]
+        return Answer(self._scheduler.reader.constant(shown, "key string, value string"), None)
+
+    def _held(self, answer: Answer) -> Answer:
+        self._leases.add(answer)
+        return answer

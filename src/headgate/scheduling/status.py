@@ -1,0 +1,109 @@
+"""The warehouse at one moment: its jobs, tables and sources, who waits, and what was done without being asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from headgate.delta.changes import BEGINNING, JobId
+from headgate.runtime.upkeep import Upkeep
+from headgate.scheduling.background import Action
+from headgate.scheduling.leases import Leases
+from headgate.scheduling.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJob:
+    """The one job that is open: what was captured since the last cut belongs to it."""
+
+    id: JobId
+    rows: int
+    transactions: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedJob:
+    """A job that some table has not reached."""
+
+    id: JobId
+    data_timestamp: datetime
+    behind: tuple[str, ...]
+    """The tables that have not reached it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    name: str
+    through: JobId
+    data_timestamp: datetime | None
+    lag: timedelta | None
+    target_lag: timedelta | None
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseStatus:
+    at: datetime
+    open: OpenJob
+    closed: tuple[ClosedJob, ...]
+    complete: JobId
+    """The newest job that every table has reached."""
+    tables: tuple[TableStatus, ...]
+    captured: Mapping[str, datetime]
+    """Per source the instant up to which everything acknowledged is in its log."""
+    waiting: int
+    """Queries that wait for a job to be closed."""
+    answers: int
+    """Answers that hold a snapshot."""
+    executions: int
+    """Batches that stages have run since the warehouse was opened."""
+    held_bytes: int
+    """Changes that tables hold beside their Delta files."""
+    actions: tuple[Action, ...]
+    """What was done without a query, the latest last."""
+
+
+def observe(scheduler: Scheduler, upkeep: Upkeep, leases: Leases, actions: Iterable[Action]) -> WarehouseStatus:
+    """Everything at this moment."""
+    state, now = scheduler.state, scheduler.state.clock.now()
+    chain, newest = state.chain, state.chain.newest
+    failures = scheduler.executor.failures
+    tables = []
+    for name in state.catalog.names():
+        needed = scheduler.flows.needed([name])
+        through = scheduler.reader.through(name)
+        as_of = [chain.as_of(through, source) for source in scheduler.flows.sources_of([name])]
+        at = min(as_of, default=None)
+        at = None if at == BEGINNING else at
+        failure = next((str(failures[stage.name]) for stage in needed if stage.name in failures), None)
+        lag = None if at is None else max(timedelta(0), now - at)
+        tables.append(TableStatus(name, through, at, lag, scheduler.flows.target_lag(name), failure))
+    complete = min((table.through for table in tables), default=newest)
+    closed = [
+        ClosedJob(
+            JobId(job),
+            chain.get(JobId(job)).data_timestamp,
+            tuple(table.name for table in tables if table.through < job),
+        )
+        for job in range(complete + 1, newest + 1)
+    ]
+    pending = [
+        transaction
+        for name, source in scheduler.sources.items()
+        for transaction in source.log.transactions(chain.position(name, newest), source.log.durable)
+    ]
+    rows = sum(sum(transaction.rows.values()) for transaction in pending)
+    return WarehouseStatus(
+        at=now,
+        open=OpenJob(JobId(newest + 1), rows, len(pending)),
+        closed=tuple(closed),
+        complete=complete,
+        tables=tuple(tables),
+        captured={name: source.captured.at for name, source in scheduler.sources.items()},
+        waiting=len(scheduler.cutter.waiting),
+        answers=len(leases),
+        executions=scheduler.executor.executions,
+        held_bytes=upkeep.held_bytes,
+        actions=tuple(actions),
+    )

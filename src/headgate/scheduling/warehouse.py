@@ -1,0 +1,123 @@
+"""The warehouse that a user opens: an engine, and a scheduler that makes it work when a query needs that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from headgate.capture.source import Sample
+from headgate.clock import Clock, SystemClock
+from headgate.config.project import load_project
+from headgate.config.settings import Project
+from headgate.delta.changes import JobId
+from headgate.runtime.engine import CAPTURE_WINDOW, Engine
+from headgate.runtime.progress import OnProgress, default_progress
+from headgate.scheduling.background import Background
+from headgate.scheduling.bound import Duration
+from headgate.scheduling.cutter import Cutter
+from headgate.scheduling.leases import Leases
+from headgate.scheduling.scheduler import Scheduler
+from headgate.scheduling.session import Answer, Session
+from headgate.scheduling.status import WarehouseStatus, observe
+from headgate.warehouse.store import Step, no_step
+
+
+def open_warehouse(
+    project: str | Path | Mapping[str, object],
+    *,
+    clock: Clock | None = None,
+    takeover: bool = False,
+    step: Step = no_step,
+    progress: OnProgress | None = None,
+) -> Warehouse:
+    """Opens the warehouse of a project: a file, its folder, or a dict with the same keys.
+
+    One process owns a warehouse at a time; `takeover` takes it from an owner that is gone for good. `step` is told each
+    point of a commit, for tests of what a crash leaves behind. `progress` hears how far a source's tables are read at first
+    contact; by default that is a line on the terminal.
+    """
+    return Warehouse(
+        load_project(project),
+        clock or SystemClock(),
+        takeover,
+        step,
+        default_progress() if progress is None else progress,
+    )
+
+
+class Warehouse(Engine):
+    """Use it in a `with` block; its methods may be called from any thread."""
+
+    def __init__(
+        self, project: Project, clock: Clock, takeover: bool, step: Step, progress: OnProgress | None = None
+    ) -> None:
+        self._cutter: Cutter | None = None
+        self._background: Background | None = None
+        super().__init__(project, clock, takeover, step, progress)
+        try:
+            self._cutter = Cutter(self._sources, clock, CAPTURE_WINDOW, self._cut_for_queries, self._are_busy)
+            self._scheduler = Scheduler(
+                self._state, self._flows, self._reader, self._running, self._cutter, self._sources
+            )
+            self._leases = Leases(project.retention.lease)
+            self._session = self.session()
+            self._background = Background(self._scheduler, self._upkeep, self._leases)
+        except BaseException:
+            self._shut()
+            raise
+
+    def session(self) -> Session:
+        """A reader of its own: its `SET`s hold for it alone, and its answers never go back in time."""
+        self._require_open()
+        return Session(self._scheduler, self.project.freshness, self._leases)
+
+    def sql(
+        self,
+        text: str,
+        job: int | None = None,
+        *,
+        max_staleness: Duration | None = None,
+        deadline: Duration | None = None,
+        when_stale: str | None = None,
+    ) -> Answer:
+        """Answers one SELECT from one snapshot of all its tables, at most as stale as it says.
+
+        The bound can be given here, in the query's tail, by `SET`, or in the project file; here counts first. With a
+        job, that snapshot is read, whatever its age. All calls share one session; `session()` gives others.
+        """
+        self._require_open()
+        return self._session.sql(text, job, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale)
+
+    @property
+    def status(self) -> WarehouseStatus:
+        """The warehouse now."""
+        self._require_open()
+        assert self._background is not None
+        return observe(self._scheduler, self._upkeep, self._leases, self._background.actions)
+
+    def _cut_for_queries(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
+        before = self._state.chain.newest
+        job = self._cut(samples)
+        return job, job > before
+
+    def _are_busy(self, sources: frozenset[str]) -> bool:
+        """Whether replicas of the sources have not taken what was cut before."""
+        running = self._running
+        return any(
+            running.is_wanted(stage.name) for stage in self._replicas.stages.values() if stage.source.name in sources
+        )
+
+    def _shut(self) -> None:
+        for part in (self._background, self._cutter):
+            if part is not None:
+                part.close()
+        super()._shut()
+
+    def __enter__(self) -> Warehouse:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

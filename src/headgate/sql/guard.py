@@ -1,0 +1,232 @@
+"""Which text may be run as a query: one SELECT over named tables, and nothing that leaves them.
+
+The text can come from anyone who may send SQL. Refused are other statements and scripts, files and catalogs in place of
+tables, programs (TRANSFORM … USING), functions that are not on the list, names that are computed (IDENTIFIER), parameters, and
+Spark's `${…}`, which puts settings and environment variables into the text before it is parsed, inside strings too.
+What a query costs is not judged here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from headgate.errors import DefiniteError, Location
+from headgate.sql.allowed_functions import ALLOWED, MOST_ARGUMENTS, REFUSED, TABLE_FUNCTIONS
+from headgate.sql.lexing import require_one_reading
+from headgate.sql.names import did_you_mean
+from headgate.sql.positions import QueryText
+
+FORMATS = frozenset(
+    (
+        "parquet",
+        "delta",
+        "csv",
+        "json",
+        "orc",
+        "text",
+        "avro",
+        "xml",
+        "binaryfile",
+        "image",
+        "libsvm",
+        "iceberg",
+        "hudi",
+    )
+)
+"""Data sources that Spark reads a path with: format.`path`."""
+
+_FIRST_WORDS = ("SELECT", "WITH", "VALUES", "FROM")
+_FIRST_WORD = re.compile(r"(?:\s|\(|--[^\r\n]*|/\*.*?\*/)*([^\s(;]*)", re.DOTALL)
+_PATH = re.compile(r"[/\\:]")
+_ONE_SELECT = "write one SELECT, WITH … SELECT or VALUES"
+
+
+def require_select(text: str, where: Location | None = None) -> None:
+    """Raises a DefiniteError with the line and what to do when the text may not be run."""
+    start = where or Location("query")
+    _require_no_substitution(text, start)
+    _require_first_word(text, start)
+    query = QueryText(text, start)
+    require_one_reading(text, query.tokens, start)
+    _check_tokens(query)
+    try:
+        _check_tree(query, query.parse())
+    except RecursionError:
+        raise DefiniteError("the query is nested too deeply", where=start, hint="write it with fewer levels") from None
+
+
+def _require_no_substitution(text: str, where: Location) -> None:
+    if "${" in text:
+        line = (where.line or 1) + text.count("\n", 0, text.index("${"))
+        raise DefiniteError(
+            "a query cannot hold ${", where=Location(where.file, line), hint="for the two letters write '$' || '{'"
+        )
+
+
+def _require_first_word(text: str, where: Location) -> None:
+    match = _FIRST_WORD.match(text)
+    word = match[1].upper() if match is not None else ""
+    if not word:
+        raise DefiniteError("there is no query", where=where, hint=_ONE_SELECT)
+    if word not in _FIRST_WORDS:
+        raise DefiniteError(f"only a query can be run here, not {word[:30]}", where=where, hint=_ONE_SELECT)
+
+
+Problem = tuple[str, str]
+"""What is refused, and the hint."""
+
+
+def _check_tokens(query: QueryText) -> None:
+    tokens = query.tokens
+    last = len(tokens)
+    while last and tokens[last - 1].token_type == TokenType.SEMICOLON:
+        last -= 1
+    for index in range(last):
+        for rule in _TOKEN_RULES:
+            problem = rule(tokens, index)
+            if problem is not None:
+                raise _refused(query, tokens[index], *problem)
+
+
+def _one_statement(tokens: list[Token], index: int) -> Problem | None:
+    if tokens[index].token_type != TokenType.SEMICOLON:
+        return None
+    return "only one statement can be run", "send each query by itself"
+
+
+def _no_program(tokens: list[Token], index: int) -> Problem | None:
+    if not _is_word(tokens[index], "USING") or not _is_type(tokens, index + 1, TokenType.STRING):
+        return None
+    return "a query cannot run a program", "leave out TRANSFORM, MAP and REDUCE … USING"
+
+
+def _no_computed_name(tokens: list[Token], index: int) -> Problem | None:
+    if not _is_word(tokens[index], "IDENTIFIER") or not _is_type(tokens, index + 1, TokenType.L_PAREN):
+        return None
+    return "a name cannot be computed by IDENTIFIER", "write the name itself"
+
+
+def _no_parameter(tokens: list[Token], index: int) -> Problem | None:
+    written = tokens[index].text
+    if tokens[index].token_type == TokenType.PLACEHOLDER or (_is_bare(tokens[index]) and written[:1] in ("@", "$")):
+        return "a query has no parameters", "write the value itself"
+    return None
+
+
+def _no_pipe(tokens: list[Token], index: int) -> Problem | None:
+    if tokens[index].token_type != TokenType.PIPE_GT:
+        return None
+    return "the pipe |> cannot be used here", "write it as SELECT … FROM …"
+
+
+def _no_table_statement(tokens: list[Token], index: int) -> Problem | None:
+    if not _is_word(tokens[index], "TABLE") or _is_type(tokens, index - 1, TokenType.DOT):
+        return None
+    return "TABLE cannot be used here", "write SELECT * FROM name; a name that is TABLE goes into backquotes"
+
+
+def _no_refused_function(tokens: list[Token], index: int) -> Problem | None:
+    name = tokens[index].text.lower()
+    if not _is_type(tokens, index + 1, TokenType.L_PAREN) or tokens[index].token_type == TokenType.STRING:
+        return None
+    if name in REFUSED:
+        return f"the function {name} cannot be called: {REFUSED[name]}", "leave it out"
+    if _is_type(tokens, index - 1, TokenType.DOT):
+        return f"{tokens[index].text} is called by a name of several parts", "call functions by their name alone"
+    return None
+
+
+def _no_path(tokens: list[Token], index: int) -> Problem | None:
+    """Wherever a table may stand, also where the parser sees a column."""
+    name, quoted = tokens[index].text.lower(), tokens[index + 2] if index + 2 < len(tokens) else None
+    if quoted is None or not _is_type(tokens, index + 1, TokenType.DOT) or quoted.token_type != TokenType.IDENTIFIER:
+        return None
+    if (name in FORMATS or "." in name) and _PATH.search(quoted.text):
+        return _PATH_PROBLEM
+    return None
+
+
+_PATH_PROBLEM = ("a query cannot read files", "name a table of the warehouse")
+_TOKEN_RULES: tuple[Callable[[list[Token], int], Problem | None], ...] = (
+    _one_statement,
+    _no_program,
+    _no_computed_name,
+    _no_parameter,
+    _no_pipe,
+    _no_table_statement,
+    _no_refused_function,
+    _no_path,
+)
+
+
+def _check_tree(query: QueryText, tree: exp.Expr) -> None:
+    if not isinstance(tree, (exp.Query, exp.Values)):
+        raise DefiniteError("only a query can be run here", where=query.where, hint=_ONE_SELECT)
+    for node in _outside_hints(tree):
+        if isinstance(node, (exp.DML, exp.DDL, exp.Command, exp.Into)) and not isinstance(node, exp.Query):
+            raise DefiniteError("a query cannot change data", where=query.location(node), hint=_ONE_SELECT)
+        if isinstance(node, (exp.Placeholder, exp.Parameter, exp.SessionParameter)):
+            raise DefiniteError("a query has no parameters", where=query.location(node), hint="write the value itself")
+        problem = _table_problem(node) if isinstance(node, exp.Table) else _function_problem(node)
+        if problem is not None:
+            raise DefiniteError(problem[0], where=query.location(node), hint=problem[1])
+
+
+def _outside_hints(node: exp.Expr) -> Iterator[exp.Expr]:
+    yield from node.walk(prune=lambda found: isinstance(found, exp.Hint))
+
+
+def _table_problem(table: exp.Table) -> Problem | None:
+    if isinstance(table.this, exp.Func):
+        name = table.this.name.lower()
+        if name in TABLE_FUNCTIONS:
+            return None
+        return f"the function {name} cannot stand for a table", f"there are {', '.join(sorted(TABLE_FUNCTIONS))}"
+    parts = table.parts
+    if not all(isinstance(part, exp.Identifier) for part in parts):
+        return "a table must be named here", "write table or source.table"
+    names = [part.name for part in parts]
+    is_format = names[0].lower() in FORMATS and parts[-1].args.get("quoted")
+    if any(_PATH.search(name) for name in names) or (len(names) == 2 and (is_format or "." in names[0])):
+        return _PATH_PROBLEM
+    if len(names) > 2:
+        return f"there are no catalogs here: {'.'.join(names)}", "write table or source.table"
+    return None
+
+
+def _function_problem(node: exp.Expr) -> Problem | None:
+    if isinstance(node, exp.QueryTransform):
+        return "a query cannot run a program", "leave out TRANSFORM … USING"
+    if not isinstance(node, exp.Anonymous):
+        return None
+    name = node.name.lower()
+    if name in REFUSED:
+        return f"the function {name} cannot be called: {REFUSED[name]}", "leave it out"
+    if name not in ALLOWED:
+        near = did_you_mean(name, ALLOWED) or ""
+        return f"there is no function {name} to call", near if near.startswith(
+            "did you"
+        ) else "use Spark's own functions"
+    if len(node.expressions) > MOST_ARGUMENTS.get(name, len(node.expressions)):
+        return f"{name} cannot have options: they can name a file", "leave the last argument out"
+    return None
+
+
+def _is_type(tokens: list[Token], index: int, kind: TokenType) -> bool:
+    return 0 <= index < len(tokens) and tokens[index].token_type == kind
+
+
+def _is_bare(token: Token) -> bool:
+    return token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER, TokenType.RAW_STRING, TokenType.HEX_STRING)
+
+
+def _is_word(token: Token, word: str) -> bool:
+    return _is_bare(token) and token.text.upper() == word
+
+
+def _refused(query: QueryText, token: Token, what: str, hint: str) -> DefiniteError:
+    return DefiniteError(what, where=query.at_line(1 + query.text.count("\n", 0, token.start)), hint=hint)
