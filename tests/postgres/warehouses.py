@@ -22,5 +22,6 @@ def project(folder: Path, dsn: str, capture: str, tables: list[str], flows: str)
 
 def rows(warehouse: headgate.Warehouse, query: str) -> list[tuple[object, ...]]:
     """The query's rows at the newest job that all its tables have reached."""
-    with warehouse.sql(query, max_staleness="any") as answer:
+    # A session of its own: the shared one never goes back in time.
+    with warehouse.session().sql(query, max_staleness="any") as answer:
         return [tuple(row.values()) for row in answer.to_arrow().to_pylist()]

@@ -8,7 +8,16 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.runtime.pools import POLICIES, WEIGHTS, StageObservation, plain, pool, write_allocations, zone_aware
+from headgate.runtime.pools import (
+    POLICIES,
+    QUERY_WEIGHT,
+    WEIGHTS,
+    StageObservation,
+    plain,
+    pool,
+    write_allocations,
+    zone_aware,
+)
 
 
 def weight(name: str) -> int:
@@ -18,6 +27,7 @@ def weight(name: str) -> int:
 def test_the_allocation_file_has_a_fair_pool_per_weight(tmp_path: Path) -> None:
     pools = ElementTree.parse(write_allocations(tmp_path)).getroot().findall("pool")
     found = {each.get("name"): (each.findtext("weight"), each.findtext("schedulingMode")) for each in pools}
+    assert found.pop("default") == (str(QUERY_WEIGHT), "FAIR")
     assert found == {pool(weight): (str(weight), "FAIR") for weight in WEIGHTS}
 
 

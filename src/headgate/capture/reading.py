@@ -51,12 +51,12 @@ def concatenate_events(table: str, parts: Sequence[tuple[Entry, slice, pa.Table]
 
 
 def _concatenate(table: str, parts: list[pa.Table]) -> pa.Table:
-    """Rows of transactions from before and after a column was added have NULL where there was none."""
+    """Rows from before a column was added have NULL in it, those from before it was widened get the wider type."""
     first = parts[0].schema
     if all(part.schema.equals(first) for part in parts):
         return pa.concat_tables(parts)
     try:
-        return pa.concat_tables(parts, promote_options="default")
+        return pa.concat_tables(parts, promote_options="permissive")
     except pa.ArrowException as error:
         raise ConfigError(
             f"the columns of {table} changed their types while transactions were waiting: {error}",

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from pyspark.sql import SparkSession
 
 from headgate.capture.memory import MemorySource
+from headgate.capture.ranges import LargeLoads
 from headgate.capture.source import Sample, Source
 from headgate.clock import Clock
 from headgate.config.settings import Project
@@ -26,16 +27,19 @@ from headgate.errors import DefiniteError, FlowFailed
 from headgate.runtime.answer import Answer
 from headgate.runtime.catalog import WarehouseCatalog
 from headgate.runtime.environment import check_java, check_storage
+from headgate.runtime.evolution import take_wider_types
 from headgate.runtime.executor import Executor, SequentialExecutor, StagedExecutor
 from headgate.runtime.explain import Explanation, explain_flow
 from headgate.runtime.flow_set import FlowSet
 from headgate.runtime.jobs import Job
+from headgate.runtime.procedures import Procedure
 from headgate.runtime.progress import OnProgress
 from headgate.runtime.reading import Reader
-from headgate.runtime.records import FORGOTTEN, JOB_CLOSED, Records
+from headgate.runtime.records import FORGOTTEN, JOB_CLOSED, RESNAPSHOT, Records
 from headgate.runtime.replicas import Replicas
 from headgate.runtime.scratch import Scratch
 from headgate.runtime.sources import capture_all, next_job, open_source
+from headgate.runtime.spark_ranges import SparkRanges
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.runtime.state import State
 from headgate.runtime.stored import BatchViews
@@ -62,6 +66,7 @@ class Engine:
         takeover: bool = False,
         step: Step = no_step,
         progress: OnProgress | None = None,
+        procedures: Sequence[Procedure] = (),
     ) -> None:
         check_java()
         check_storage(project.storage)
@@ -70,6 +75,8 @@ class Engine:
         self._progress = progress
         self._closed = False
         self._sources: dict[str, Source] = {}
+        self._rereading: set[str] = set()
+        """Sources whose tables are being read whole."""
         self._defining = threading.RLock()
         """Held by whoever changes the graph."""
         owner = f"{socket.gethostname()} process {os.getpid()}"
@@ -93,8 +100,11 @@ class Engine:
             self._upkeep = Upkeep(self._state, self._flows, self._sources, self._replicas.stages, self._reader)
             self._executor = self._new_executor()
             self._open_sources()
+            if self._reread():
+                # A crash came between: no stage may run through the jobs that are to be forgotten.
+                self._close_at({})
             with self._changing_flows():
-                self._flows.open(project.flow_files)
+                self._flows.open(project.flow_files, procedures)
         except BaseException:
             self._shut()
             raise
@@ -159,12 +169,19 @@ class Engine:
 
     def _cut(self, samples: Mapping[str, Sample]) -> JobId:
         """Closes the open job at what is captured; the samples are captured already."""
+        with self._widened():
+            return self._close_at(samples)
+
+    def _close_at(self, samples: Mapping[str, Sample]) -> JobId:
         state = self._state
-        with self._widened(), state.lock:
+        with state.lock:
             self._require_open()
             job, as_of = next_job(self._sources, state.chain, samples, self._clock.now())
             if job is not None:
-                state.record([(JOB_CLOSED, job.body())])
+                reread = self._reread()
+                # Jobs since a table was stopped would show it older than the others.
+                forgotten = [(FORGOTTEN, {"before": job.id, "sources": reread})] if reread else []
+                state.record([(JOB_CLOSED, job.body()), *forgotten])
                 state.chain.add(job)
             else:
                 state.chain.confirm(as_of)
@@ -177,6 +194,7 @@ class Engine:
             with self._changing_flows():
                 for source in self._sources.values():
                     self._replicas.widen(source)
+                take_wider_types(self._state, self._replicas, self._flows, self._sources.values())
         yield
 
     def refresh(self) -> JobId:
@@ -215,13 +233,28 @@ class Engine:
         """
         self._require_open()
         found = self._source(source)
-        stopped = bool(found.problems)
-        found.resnapshot(self._checked_tables(source, tables))
-        job = self.close_job()
+        wanted = self._checked_tables(source, tables)
+        stopped = [name for name in found.problems if wanted is None or name in wanted]
         if stopped:
-            # Jobs since the table was stopped would show it older than the others.
-            self._state.record([(FORGOTTEN, {"before": job})])
+            # First the intention: after a crash, too, the job that holds what is read forgets those before it.
+            self._state.record([(RESNAPSHOT, {"source": source, "tables": stopped})])
+        self._rereading.add(source)
+        try:
+            found.resnapshot(wanted)
+        finally:
+            self._rereading.discard(source)
         return self.refresh()
+
+    def _reread(self) -> list[str]:
+        """Sources whose stopped tables have been read whole since the newest job."""
+        found = []
+        for name, tables in self._state.records.resnapshots.items():
+            source = self._sources.get(name)
+            if source is None or name in self._rereading or source.unopened is not None:
+                continue
+            if tables.isdisjoint(source.problems):
+                found.append(name)
+        return found
 
     @property
     def failures(self) -> tuple[BaseException, ...]:
@@ -305,12 +338,13 @@ class Engine:
 
     def _open_sources(self) -> None:
         newest = self._state.chain.newest
+        large = LargeLoads(SparkRanges(self._state.sessions.context), self.project.limits.spark_load_bytes)
         for name, settings in self.project.sources.items():
             streams = Path(self.project.storage) / INTERNAL / "streams"
             log = open_stream(streams, name, self._ledger.epoch, self.project.limits, self._ledger.verify)
             require_whole(log, name, self._state.chain.position(name, newest))
             source = self._sources[name] = open_source(
-                self.project.name, name, settings, log, self._clock, self._progress
+                self.project.name, name, settings, log, self._clock, self._progress, large
             )
             self._replicas.open(source, settings.tables, newest)
 

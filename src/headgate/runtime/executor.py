@@ -21,9 +21,11 @@ from functools import partial
 from headgate.capture.source import Source
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, FlowFailed
+from headgate.runtime.backlog import observed
 from headgate.runtime.flow_set import FlowSet
-from headgate.runtime.flows import Stage
+from headgate.runtime.flows import Stage, zone_of
 from headgate.runtime.maintenance import advance, batch_ends, run_stages
+from headgate.runtime.pools import POLICIES, POOL_PROPERTY, pool
 from headgate.runtime.state import State
 
 _LOGGER = logging.getLogger(__name__)
@@ -171,6 +173,11 @@ class Executor(ABC):
     def _threads(self) -> Sequence[threading.Thread]: ...
 
     def _ends(self, after: JobId, upto: JobId) -> list[JobId]:
+        """Where batches of all stages end."""
+        zones = [zone for stage in self._flows.stages() if (zone := zone_of(stage)) is not None]
+        if len(set(zones)) < len(zones):
+            # Stages that share a zone take each job together.
+            return [JobId(job) for job in range(after + 1, upto + 1)]
         return batch_ends(self._state.chain, self._sources(), after, upto, self._state.project.limits.batch_rows)
 
     def _reach(self, stage: Stage) -> JobId | None:
@@ -180,6 +187,10 @@ class Executor(ABC):
             return None
         tables = self._state.tables.by_name
         reach = min([wanted, *(tables[name].through for name in stage.inputs)])
+        zone = zone_of(stage)
+        if zone is not None:
+            others = [other.target.through for other in self._flows.stages() if zone_of(other) == zone]
+            reach = JobId(min(reach, min(others) + 1))
         return reach if reach > stage.target.through else None
 
     @contextmanager
@@ -271,9 +282,10 @@ class StagedExecutor(Executor):
                     self._changed.wait()
                     continue
                 failure: BaseException | None = None
+                pool_name = self._pool(stage)
                 with self._work():
                     try:
-                        self._run(stage, reach)
+                        self._run(stage, reach, pool_name)
                     except Exception as error:
                         if not isinstance(error, FlowFailed):
                             _LOGGER.warning("stage stopped: stage=%s: %s", name, error)
@@ -281,10 +293,18 @@ class StagedExecutor(Executor):
                 if failure is not None:
                     self._failures[name] = failure
 
-    def _run(self, stage: Stage, reach: JobId) -> None:
+    def _pool(self, stage: Stage) -> str:
+        """The pool for the stage's next execution; called with the lock held."""
+        weigh = POLICIES[self._state.project.pool_weights]
+        seen = observed(self._flows.stages(), self._wanted, self._reach, self._state)
+        return weigh(seen).get(stage.name, pool(1))
+
+    def _run(self, stage: Stage, reach: JobId, pool_name: str) -> None:
+        self._state.sessions.context.setLocalProperty(POOL_PROPERTY, pool_name)
         batch = self._state.new_batch()
         try:
-            advance(stage, self._ends(stage.target.through, reach)[0], batch, self._flows.flow_of(stage))
+            end = reach if zone_of(stage) is not None else self._ends(stage.target.through, reach)[0]
+            advance(stage, end, batch, self._flows.flow_of(stage))
         finally:
             batch.close()
 

@@ -20,9 +20,20 @@ from headgate.dataflow.flow import Flow, MaterializedView
 from headgate.dataflow.graph import Scan
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, FlowError, FlowFailed
+from headgate.runtime.catalog import TableEntry
 from headgate.runtime.definitions import definitions, read_statements, view_statement
-from headgate.runtime.flows import FlowPlan, Planner, RunningFlow, Stage, first_line, open_flow
-from headgate.runtime.records import FLOW, FLOW_ARCHIVED, FlowRecord
+from headgate.runtime.flows import (
+    FlowPlan,
+    Planner,
+    RunningFlow,
+    Stage,
+    first_line,
+    open_flow,
+    table_path,
+    zone_of,
+)
+from headgate.runtime.procedures import Procedure, ProcedureStage, check_zones
+from headgate.runtime.records import FLOW, FLOW_ARCHIVED, PROCEDURE, PROCEDURE_ARCHIVED, FlowRecord
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.replicas import Replicas
 from headgate.runtime.state import State
@@ -39,6 +50,7 @@ class FlowSet:
         self._flows: dict[str, RunningFlow] = {}
         self._files: list[Path] = []
         self._declared: dict[str, tuple[str, str]] = {}
+        self._procedures: dict[str, ProcedureStage] = {}
 
     # what there is
 
@@ -64,7 +76,10 @@ class FlowSet:
 
     def stages(self) -> list[Stage]:
         """All stages; each comes after those that it reads."""
-        return [*self._replicas.stages.values(), *(stage for flow in self._flows.values() for stage in flow.stages)]
+        early = [stage for stage in self._procedures.values() if stage.procedure.on in self._replicas.stages]
+        late = [stage for stage in self._procedures.values() if stage not in early]
+        flows = [stage for flow in self._flows.values() for stage in flow.stages]
+        return [*self._replicas.stages.values(), *early, *flows, *late]
 
     def needed(self, tables: Iterable[str]) -> list[Stage]:
         """The stages that keep the tables and all that these derive from, in order."""
@@ -76,6 +91,9 @@ class FlowSet:
             if name not in wanted:
                 wanted.add(name)
                 waiting.extend(stages[name].inputs)
+                zone = zone_of(stages[name])
+                if zone is not None:
+                    waiting.extend(other.name for other in stages.values() if zone_of(other) == zone)
         return [stage for name, stage in stages.items() if name in wanted]
 
     def sources_of(self, tables: Iterable[str]) -> frozenset[str]:
@@ -111,8 +129,13 @@ class FlowSet:
 
     # defining
 
-    def open(self, files: Sequence[Path]) -> None:
-        """Opens the flows of the files and those that programs declared before."""
+    def open(self, files: Sequence[Path], procedures: Sequence[Procedure] = ()) -> None:
+        """Opens the procedures, the flows of the files and those that programs declared before."""
+        check_zones(procedures)
+        self._archive_procedures({procedure.name for procedure in procedures})
+        over_sources = [each for each in procedures if each.on in self._replicas.stages]
+        for procedure in over_sources:
+            self._install_procedure(procedure)
         self._files = list(files)
         declared = {
             record.name.casefold(): (record.name, record.text)
@@ -120,6 +143,49 @@ class FlowSet:
             if record.text is not None and not record.is_archived
         }
         self._define(declared)
+        for procedure in procedures:
+            if procedure not in over_sources:
+                self._install_procedure(procedure)
+
+    def _archive_procedures(self, kept: set[str]) -> None:
+        gone = [name for name in self._state.records.procedures if name not in kept]
+        if gone:
+            self._state.record([(PROCEDURE_ARCHIVED, {"name": name}) for name in gone])
+
+    def _install_procedure(self, procedure: Procedure) -> None:
+        """Opens a procedure's table, or makes it by calling the procedure with all that there is."""
+        state, spec = self._state, procedure.spec()
+        source = state.catalog.find(procedure.on)
+        if source is None or source.is_fragment:
+            raise DefiniteError(
+                f"procedure {procedure.name} is on {procedure.on}, which is not a stored table",
+                hint=f"there are {', '.join(state.catalog.names())}",
+            )
+        if state.catalog.find(procedure.name) is not None:
+            raise DefiniteError(f"there is a table {procedure.name} already", hint="give the procedure another name")
+        described = {"on": source.name, "schema": spec.schema.jsonValue(), "key": list(spec.key)}
+        record = state.records.procedures.get(procedure.name)
+        is_new = record is None or any(record[name] != value for name, value in described.items())
+        before = state.records.archived_procedures.get(procedure.name, 0) if record is None else record["generation"]
+        generation = before + is_new
+        self._catch_up()
+        job = state.chain.newest
+        path = table_path(procedure.name, generation)
+        table = state.tables.open(path, spec, state.records.checkpoints.get(path), JobId(max(job - 1, NO_JOB)))
+        stage = ProcedureStage(replace(procedure, on=source.name), table, state.tables.by_name)
+        if is_new and job > NO_JOB:
+            batch = state.new_batch()
+            try:
+                stage.build(job, batch)
+            finally:
+                batch.close()
+        if is_new:
+            body = {"name": procedure.name, "generation": generation, **described}
+            state.checkpoint([(found, table.through) for found in table.physical()], [(PROCEDURE, body)])
+        with state.lock:
+            state.tables.add(table)
+            state.catalog.add(TableEntry(procedure.name, spec.schema, StructType(), spec.key))
+            self._procedures[procedure.name] = stage
 
     def read_again(self) -> None:
         """Takes the files as they are now."""
@@ -139,6 +205,11 @@ class FlowSet:
         """Makes the files' flows and these of programs the warehouse's: opens, builds, replaces and archives as needed."""
         statements = [*read_statements(self._files), *(view_statement(name, sql) for name, sql in declared.values())]
         catalog = self._state.catalog.sources_only()
+        for stage in self._procedures.values():
+            if stage.procedure.on in self._replicas.stages:
+                entry = self._state.catalog.find(stage.name)
+                assert entry is not None
+                catalog.add(entry)
         planner = Planner(self._state.sessions.small, catalog, self._recorded_columns)
         plans: list[FlowPlan] = []
         fingerprints: dict[str, str] = {}

@@ -20,6 +20,7 @@ from headgate.errors import FlowError
 from headgate.runtime.catalog import TableEntry, WarehouseCatalog, versions_hidden
 from headgate.runtime.definitions import fingerprint
 from headgate.runtime.dimension_stage import DimensionStage, event_log
+from headgate.runtime.procedures import ProcedureStage
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.tables import INTERNAL, Checkpoint, Tables
@@ -28,7 +29,12 @@ from headgate.runtime.views import Views
 from headgate.sql.uniqueness import unique_keys
 from headgate.warehouse.spec import TableSpec
 
-Stage = ReplicaStage | DimensionStage | ViewStage
+Stage = ReplicaStage | DimensionStage | ViewStage | ProcedureStage
+
+
+def zone_of(stage: Stage) -> str | None:
+    """The zone whose stages take one job after another, together; None for a stage by itself."""
+    return stage.zone if isinstance(stage, ProcedureStage) else None
 
 
 @dataclass

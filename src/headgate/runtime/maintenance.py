@@ -19,6 +19,7 @@ from headgate.errors import FlowFailed, HeadgateError
 from headgate.runtime.batch import Batch
 from headgate.runtime.flows import Stage, first_line
 from headgate.runtime.jobs import JobChain
+from headgate.runtime.procedures import CallFailed
 from headgate.runtime.retrying import retried
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.storage import Folder
@@ -78,7 +79,7 @@ def advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
             retried(lambda: stage.advance(upto, batch), f"stage {stage.name}")
     except (PySparkException, FlowFailed) as error:
         after = stage.target.through
-        if upto - after == 1:
+        if upto - after == 1 or isinstance(error, CallFailed):
             raise _failure(stage, upto, flow, error) from error
         advance(stage, JobId((after + upto) // 2), batch, flow)
         advance(stage, upto, batch, flow)

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 WEIGHTS = (1, 2, 4, 8, 16, 32)
+QUERY_WEIGHT = 16
+"""Of Spark's default pool, in which queries run."""
 POOL_PROPERTY = "spark.scheduler.pool"
 """The local property of a thread that names its pool."""
 ALLOCATION_FILE = "spark.scheduler.allocation.file"
@@ -50,10 +52,11 @@ def pool(weight: int) -> str:
 
 def allocations() -> str:
     """The text of Spark's allocation file."""
+    weights = {"default": QUERY_WEIGHT, **{pool(weight): weight for weight in WEIGHTS}}
     pools = "".join(
-        f'  <pool name="{pool(weight)}">\n    <schedulingMode>FAIR</schedulingMode>\n'
+        f'  <pool name="{name}">\n    <schedulingMode>FAIR</schedulingMode>\n'
         f"    <weight>{weight}</weight>\n    <minShare>0</minShare>\n  </pool>\n"
-        for weight in WEIGHTS
+        for name, weight in weights.items()
     )
     return f'<?xml version="1.0"?>\n<allocations>\n{pools}</allocations>\n'
 

@@ -49,6 +49,11 @@ class Reader:
             return self._stored(table).through
         return min(self._input_through(plan, name, node) for name, node in plan.fragment.inputs)
 
+    def oldest(self, tables: Collection[str]) -> JobId:
+        """The oldest job that all of the tables still hold."""
+        stored = [found for table in tables for found in self._stored_tables(table)]
+        return max((found.main.retain_from for found in stored), default=JobId(0))
+
     def _input_through(self, plan: FlowPlan, name: str, node: object) -> JobId:
         if isinstance(node, Scan):
             return self.through(node.table)

@@ -17,6 +17,10 @@ FLOW = "flow"
 FLOW_ARCHIVED = "archived"
 ARRANGEMENT = "arrangement"
 CHECKPOINT = "checkpoint"
+RESNAPSHOT = "resnapshot"
+"""Tables that could not be followed are about to be read whole; jobs before the one that holds that will be forgotten."""
+PROCEDURE = "procedure"
+PROCEDURE_ARCHIVED = "procedure archived"
 FORGOTTEN = "forgotten"
 """Jobs before the one named cannot be read any more: between them and it the source could not be followed."""
 
@@ -63,7 +67,12 @@ class Records:
     arrangements: dict[tuple[str, tuple[str, ...]], ArrangementRecord] = field(default_factory=dict)
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     """By the table's path below the storage."""
+    procedures: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    archived_procedures: dict[str, int] = field(default_factory=dict)
+    """The generation of each procedure that was there once."""
     readable_from: JobId = NO_JOB
+    resnapshots: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Tables by source that are about to be read whole, or have been since the newest job."""
 
     @staticmethod
     def of(entries: Iterable[Entry]) -> Records:
@@ -96,7 +105,16 @@ class Records:
             case "checkpoint":
                 for path, (version, through) in body["tables"].items():
                     self.checkpoints[path] = Checkpoint(version, JobId(through))
+            case "resnapshot":
+                tables = self.resnapshots.get(body["source"], frozenset())
+                self.resnapshots[body["source"]] = tables | frozenset(body["tables"])
+            case "procedure":
+                self.procedures[body["name"]] = body
+            case "procedure archived":
+                self.archived_procedures[body["name"]] = self.procedures.pop(body["name"])["generation"]
             case "forgotten":
                 self.readable_from = JobId(body["before"])
+                for source in body.get("sources", ()):
+                    self.resnapshots.pop(source, None)
             case _:
                 pass

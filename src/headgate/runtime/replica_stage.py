@@ -6,8 +6,6 @@ another (`chains`). Everything else goes through the rule's query.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +21,7 @@ from headgate.errors import FlowFailed
 from headgate.runtime import chains
 from headgate.runtime.batch import Batch, TransactionChanges
 from headgate.runtime.stored import StoredTable
+from headgate.runtime.wider import outgrown, widened
 from headgate.warehouse.changes import ChangeSet
 
 
@@ -31,7 +30,7 @@ class ReplicaStage:
 
     def __init__(self, source: Source, table: str, target: StoredTable) -> None:
         self.source = source
-        self._table = table
+        self.table = table
         self.target = target
         self.key = target.spec.key
 
@@ -42,16 +41,17 @@ class ReplicaStage:
     @property
     def stopped(self) -> FlowFailed | None:
         """Why the table cannot be followed any further, if it cannot."""
-        if (problem := self.source.problems.get(self._table)) is not None:
+        if (problem := self.source.problems.get(self.table)) is not None:
             return FlowFailed(f"{self.name} cannot be followed any further: {problem.what}", hint=problem.hint)
-        table = self.source.tables.get(self._table)
-        known = SourceTable(self._table, StructType(self.target.spec.schema.fields[:-1]), self.key)
+        table = self.source.tables.get(self.table)
+        known = SourceTable(self.table, StructType(self.target.spec.schema.fields[:-1]), self.key)
         if table is None or widened(known, table) is not None:
             return None
+        history = " and a dimension has its history with the old types" if outgrown(known, table) is not None else ""
         return FlowFailed(
             f"{self.name} is {table.schema.simpleString()} with key {', '.join(table.key)} at the source now, and was"
-            f" {known.schema.simpleString()} with key {', '.join(known.key)}",
-            hint=f"capture it under another name: tables: {{…: {{table: {self._table}}}}}; what there is stays readable",
+            f" {known.schema.simpleString()} with key {', '.join(known.key)}{history}",
+            hint=f"capture it under another name: tables: {{…: {{table: {self.table}}}}}; what there is stays readable",
         )
 
     @property
@@ -69,7 +69,7 @@ class ReplicaStage:
         self.target.apply(None if found is None else self._per_job(found, after, upto, batch), upto)
 
     def _require_followed(self, upto: JobId, batch: Batch) -> None:
-        problem = self.source.problems.get(self._table)
+        problem = self.source.problems.get(self.table)
         if problem is not None and problem.position > batch.chain.position(self.source.name, upto):
             return
         if (failure := self.stopped) is not None:
@@ -93,7 +93,7 @@ class ReplicaStage:
     def _transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges | None:
         source = self.source.name
         events = self.source.log.read(
-            self._table, batch.chain.position(source, after), batch.chain.position(source, upto)
+            self.table, batch.chain.position(source, after), batch.chain.position(source, upto)
         )
         if not events.rows:
             return None
@@ -107,10 +107,13 @@ class ReplicaStage:
         return self._from_rows(rows, after, batch)
 
     def _with_all_columns(self, events: pa.Table) -> pa.Table:
-        """Events from before a column was added lack it."""
+        """Events from before a column was added lack it, those from before it was widened have its old type."""
         for field in self.target.spec.arrow_schema:
-            if field.name not in events.column_names:
+            place = events.schema.get_field_index(field.name)
+            if place < 0:
                 events = events.append_column(field, pa.nulls(events.num_rows, field.type))
+            elif events.schema.field(place).type != field.type:
+                events = events.set_column(place, field, events.column(place).cast(field.type))
         return events
 
     def _schema(self) -> StructType:
@@ -221,17 +224,6 @@ class ReplicaStage:
         schema = self._schema()
         frame = views.session.read.schema(schema).parquet(folder)
         return TransactionChanges(None, schema, lambda: views.of_frame(frame))
-
-
-def widened(known: SourceTable, table: SourceTable) -> SourceTable | None:
-    """What is known of a table with the columns that it has more now; None when it differs in another way."""
-    types = {field.name: field.dataType.simpleString() for field in table.schema.fields}
-    if known.key != table.key or any(
-        types.get(field.name) != field.dataType.simpleString() for field in known.schema.fields
-    ):
-        return None
-    added = [field for field in table.schema.fields if field.name not in known.schema.names]
-    return replace(known, schema=StructType([*known.schema.fields, *added]))
 
 
 def _job_ids(events: pa.Table, jobs: list[tuple[JobId, int]]) -> np.ndarray:

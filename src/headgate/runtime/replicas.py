@@ -6,20 +6,24 @@ A source that cannot be reached now delivers no tables; what the ledger knows of
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.types import StructType, _parse_datatype_string
 
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import Source, SourceTable
+from headgate.dataflow.relation import quoted
 from headgate.delta.changes import COMMIT_AT, JobId
 from headgate.errors import ConfigError, FlowFailed
 from headgate.runtime.catalog import TableEntry, WarehouseCatalog, source_hidden
-from headgate.runtime.records import SOURCE_TABLE, Records
-from headgate.runtime.replica_stage import ReplicaStage, widened
+from headgate.runtime.records import ARRANGEMENT, SOURCE_TABLE, Records
+from headgate.runtime.replica_stage import ReplicaStage
+from headgate.runtime.state import Entries, State
 from headgate.runtime.stored import KeptViews
 from headgate.runtime.tables import INTERNAL, Tables
+from headgate.runtime.wider import outgrown, widened
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.store import Verify
 
@@ -68,8 +72,8 @@ class Replicas:
         self.widen(source)
 
     def are_narrow(self, source: Source) -> bool:
-        """Whether a table at the source has columns that its replica lacks."""
-        return any(
+        """Whether a table at the source has columns that its replica lacks, or wider types."""
+        return bool(self.outgrown(source)) or any(
             not set(table.schema.names) <= set(self.stages[f"{source.name}.{name}"].target.spec.columns)
             for name, table in source.tables.items()
         )
@@ -89,6 +93,39 @@ class Replicas:
             self._remember(full, wider, JobId(self._records.sources[full]["since"]))
             self._catalog.add(TableEntry(full, wider.schema, source_hidden(), wider.key))
 
+    def outgrown(self, source: Source) -> list[tuple[str, SourceTable]]:
+        """Replicas by name that are too narrow for what was read of their tables, and what they should look like."""
+        found = [
+            (f"{source.name}.{name}", outgrown(self._known(f"{source.name}.{name}"), table))
+            for name, table in source.tables.items()
+            if name not in source.problems
+        ]
+        return [(full, wider) for full, wider in found if wider is not None]
+
+    def replace(self, full: str, wider: SourceTable, state: State, more: Entries) -> None:
+        """Goes on with a copy of a replica that has wider types; `more` is written to the ledger together with that."""
+        old = self.stages[full]
+        job, generation = old.target.through, self._generation(full) + 1
+        path, spec = _path(full, generation), _spec(full, wider)
+        self._tables.folder(path).delete_folder()
+        fresh = self._tables.open(path, spec, None, JobId(job - 1))
+        batch = state.new_batch()
+        try:
+            views = batch.views(old.target.count(job))
+            query = f"SELECT {_cast(spec.schema, old.target.spec.columns)} FROM {views.whole(old.target, job)}"
+            fresh.apply(batch.appeared(spec, query, job, views), job)
+            stale = [record for record in self._records.arrangements.values() if record.table == full]
+            forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
+            described = self._described(full, wider, JobId(self._records.sources[full]["since"]), generation)
+            state.checkpoint([(fresh.main, job)], [(SOURCE_TABLE, described), *forgotten, *more])
+        finally:
+            batch.close()
+        self._delete_forgotten(full)
+        self._kept.forget(full)
+        self._tables.add(fresh)
+        self.stages[full] = ReplicaStage(old.source, wider.name, fresh)
+        self._catalog.add(TableEntry(full, wider.schema, source_hidden(), wider.key))
+
     def warn_of_missed_versions(self, dimension: str, table: str) -> None:
         """Tells once, when a dimension with history is made over a source that does not see every version."""
         source = self.stages[table].source
@@ -105,12 +142,23 @@ class Replicas:
 
     def _open(self, source: Source, name: str, table: SourceTable) -> None:
         full = f"{source.name}.{name}"
-        path = f"{INTERNAL}/replicas/{source.name}/{name}"
+        generation = self._generation(full)
+        path = _path(full, generation)
+        if generation > 1:
+            # What was replaced, as far as a crash or a reader kept it.
+            self._tables.folder(_path(full, generation - 1)).delete_folder()
+            self._delete_forgotten(full)
         since = JobId(self._records.sources[full]["since"])
         stored = self._tables.open(path, _spec(full, table), self._records.checkpoints.get(path), since)
         self._tables.add(stored)
         self.stages[full] = ReplicaStage(source, name, stored)
         self._catalog.add(TableEntry(full, table.schema, source_hidden(), table.key))
+
+    def _delete_forgotten(self, full: str) -> None:
+        """Arrangements with old types: new ones take their place."""
+        for record in self._records.arrangements.values():
+            if record.table == full and not record.columns:
+                self._tables.folder(record.path).delete_folder()
 
     def _known(self, full: str) -> SourceTable:
         record = self._records.sources[full]
@@ -119,9 +167,36 @@ class Replicas:
         assert isinstance(schema, StructType)
         return SourceTable(full.partition(".")[2], schema, tuple(record["key"]))
 
+    def _generation(self, full: str) -> int:
+        """How many tables the replica has been, the present one included."""
+        return int(self._records.sources.get(full, {}).get("generation", 1))
+
     def _remember(self, full: str, table: SourceTable, since: JobId) -> None:
-        described = {"columns": table.schema.simpleString(), "schema": table.schema.jsonValue(), "key": list(table.key)}
-        self._record([(SOURCE_TABLE, {"table": full, "since": since, **described})])
+        self._record([(SOURCE_TABLE, self._described(full, table, since, self._generation(full)))])
+
+    def _described(self, full: str, table: SourceTable, since: JobId, generation: int) -> dict[str, Any]:
+        return {
+            "table": full,
+            "since": since,
+            "generation": generation,
+            "columns": table.schema.simpleString(),
+            "schema": table.schema.jsonValue(),
+            "key": list(table.key),
+        }
+
+
+def _path(full: str, generation: int) -> str:
+    source, _, name = full.partition(".")
+    return f"{INTERNAL}/replicas/{source}/{name}" + (f"-{generation}" if generation > 1 else "")
+
+
+def _cast(schema: StructType, known: Collection[str]) -> str:
+    """The columns of a schema as expressions over a table that may lack some, or has narrower types."""
+    return ", ".join(
+        f"CAST({quoted(field.name) if field.name in known else 'NULL'} AS {field.dataType.simpleString()})"
+        f" AS {quoted(field.name)}"
+        for field in schema.fields
+    )
 
 
 def _spec(name: str, table: SourceTable) -> TableSpec:

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError, EnvironmentProblem
 from headgate.runtime.environment import check_java
+from headgate.runtime.pools import ALLOCATION_FILE, write_allocations
 
 FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -33,6 +34,8 @@ FIXED = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.runSQLOnFiles": "false",
 }
 """Settings that results depend on; a project cannot change them."""
 
@@ -110,6 +113,7 @@ class SparkSessions:
             settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", **settings}
         options = f"-Dlog4j2.configurationFile={logging.as_uri()} {conf.get('spark.driver.extraJavaOptions', '')}"
         settings["spark.driver.extraJavaOptions"] = options.strip()
+        settings.setdefault(ALLOCATION_FILE, write_allocations(self._folder).as_uri())
         spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items())).setAppName(app_name)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         try:

@@ -21,6 +21,7 @@ from headgate.delta.changes import JobId
 from headgate.runtime.batch import Batch
 from headgate.runtime.stored import StoredTable
 from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step
 from headgate.warehouse.versioned import Limits, VersionedTable
 
@@ -67,6 +68,10 @@ class Tables:
 
     def remove(self, name: str) -> None:
         self._tables.pop(name, None)
+
+    def folder(self, path: str) -> Folder:
+        """Where a table of that path lies."""
+        return Folder.at(f"{self._root}/{path}")
 
     def path(self, table: VersionedTable) -> str:
         return self._paths[id(table)]

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import Sample, Source
 from headgate.delta.changes import BEGINNING, JobId
-from headgate.errors import FlowFailed, TransientError
+from headgate.errors import FlowFailed, SnapshotGone, TransientError
 from headgate.runtime.executor import Executor
 from headgate.runtime.flow_set import FlowSet
 from headgate.runtime.reading import Reader, Snapshot
@@ -123,8 +123,18 @@ class Scheduler:
             self.number(),
         )
         with self._counted(query):
-            self._freshen(query)
-            return self.reader.pin(tables, None), query
+            while True:
+                self._freshen(query)
+                try:
+                    snapshot = self.reader.pin(tables, None)
+                except SnapshotGone:
+                    # Jobs went on meanwhile and one of the tables let this one go.
+                    if query.missed is not None:
+                        raise
+                    continue
+                if query.missed is not None and snapshot.job < floor:
+                    query.missed += f"; the session has seen job {floor} already, this is job {snapshot.job}"
+                return snapshot, query
 
     @contextmanager
     def _counted(self, query: Query) -> Iterator[None]:
@@ -166,11 +176,14 @@ class Scheduler:
                 return max(closed.job, query.floor)
 
     def _offers(self, query: Query) -> list[Offer]:
-        """The jobs that could serve: the newest that all tables have reached, and the closed ones after it."""
+        """The jobs that could serve: the newest that all tables have reached, and the closed ones after it.
+
+        A table that others have left far behind has to catch up first: they no longer hold the job that it is at.
+        """
         with self.state.lock:
             chain = self.state.chain
             complete = min((self.reader.through(table) for table in query.tables), default=chain.newest)
-            jobs = range(complete, chain.newest + 1)
+            jobs = range(max(complete, self.reader.oldest(query.tables)), chain.newest + 1)
             return [
                 Offer(JobId(job), {name: chain.as_of(JobId(job), name) for name in query.sources}, job == complete)
                 for job in jobs
@@ -243,10 +256,13 @@ class Scheduler:
             if slowest is None
             else f", the newest snapshot is {_age(query.arrived_at, as_of[slowest])} old ({slowest})"
         )
-        assert query.bound.deadline is not None and query.bound.max_staleness is not None
+        if complete < query.floor:
+            gap += f", the session has seen job {query.floor} already"
+        assert query.bound.deadline is not None
+        age = query.bound.max_staleness
+        wanted = "answer" if age is None else f"answer at most {age.total_seconds():g} s old"
         return TooStale(
-            f"no answer at most {query.bound.max_staleness.total_seconds():g} s old could be made within"
-            f" {query.bound.deadline.total_seconds():g} s{gap}",
+            f"no {wanted} could be made within {query.bound.deadline.total_seconds():g} s{gap}",
             hint="allow a longer deadline or a larger max_staleness, or say WHEN STALE SERVE to get what there is",
         )
 
@@ -278,11 +294,12 @@ class Scheduler:
     def _source_receipt(self, query: Query, job: JobId, name: str, at: datetime, asked: bool) -> SourceReceipt:
         clock = self.clocks.get(name)
         none = timedelta(0)
+        unknown = none if self._clock_known(name) else None
         return SourceReceipt(
             name,
             max(none, query.arrived_at - at),
-            none if clock is None else clock.clock_offset,
-            none if clock is None else clock.clock_error,
+            unknown if clock is None else clock.clock_offset,
+            unknown if clock is None else clock.clock_error,
             self.state.chain.position(name, job),
             cannot_promise(self.sources[name].capabilities),
             asked,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -12,6 +12,7 @@ from headgate.config.project import load_project
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
 from headgate.runtime.engine import CAPTURE_WINDOW, Engine
+from headgate.runtime.procedures import Procedure
 from headgate.runtime.progress import OnProgress, default_progress
 from headgate.scheduling.background import Background
 from headgate.scheduling.bound import Duration
@@ -30,12 +31,14 @@ def open_warehouse(
     takeover: bool = False,
     step: Step = no_step,
     progress: OnProgress | None = None,
+    procedures: Sequence[Procedure] = (),
 ) -> Warehouse:
     """Opens the warehouse of a project: a file, its folder, or a dict with the same keys.
 
     One process owns a warehouse at a time; `takeover` takes it from an owner that is gone for good. `step` is told each
     point of a commit, for tests of what a crash leaves behind. `progress` hears how far a source's tables are read at first
-    contact; by default that is a line on the terminal.
+    contact; by default that is a line on the terminal. `procedures` are called with the changes of tables; one that is no
+    longer given is archived.
     """
     return Warehouse(
         load_project(project),
@@ -43,6 +46,7 @@ def open_warehouse(
         takeover,
         step,
         default_progress() if progress is None else progress,
+        procedures,
     )
 
 
@@ -50,11 +54,17 @@ class Warehouse(Engine):
     """Use it in a `with` block; its methods may be called from any thread."""
 
     def __init__(
-        self, project: Project, clock: Clock, takeover: bool, step: Step, progress: OnProgress | None = None
+        self,
+        project: Project,
+        clock: Clock,
+        takeover: bool,
+        step: Step,
+        progress: OnProgress | None = None,
+        procedures: Sequence[Procedure] = (),
     ) -> None:
         self._cutter: Cutter | None = None
         self._background: Background | None = None
-        super().__init__(project, clock, takeover, step, progress)
+        super().__init__(project, clock, takeover, step, progress, procedures)
         try:
             self._cutter = Cutter(self._sources, clock, CAPTURE_WINDOW, self._cut_for_queries, self._are_busy)
             self._scheduler = Scheduler(

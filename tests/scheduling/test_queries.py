@@ -1,0 +1,202 @@
+"""What a query gets for its bound: reuse, join or close; only what it needs is done."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate import Warehouse
+from headgate.errors import DefiniteError, SnapshotGone
+from headgate.runtime.spark_sessions import SparkSessions
+from headgate.scheduling.scheduler import Cancelled, TooStale
+from tests.scheduling.bank import deposit, open_bank, totals
+
+ALL = "SELECT branch, total FROM totals"
+
+
+@pytest.fixture(params=["staged", "sequential"])
+def bank(tmp_path: Path, spark_sessions: SparkSessions, request: pytest.FixtureRequest) -> Iterator[Warehouse]:
+    with open_bank(tmp_path, executor=request.param) as warehouse:
+        yield warehouse
+
+
+def test_a_bound_of_0_holds_every_acknowledged_transaction_and_makes_no_job_without_one(bank: Warehouse) -> None:
+    deposit(bank, (1, 1, 10))
+    first = bank.sql(ALL)
+    assert first.receipt.closed_job and first.receipt.rows_processed == 1 and first.receipt.jobs_run == 1
+    assert totals(first) == {1: 10}
+    again = bank.sql(ALL)
+    assert again.job == first.job and not again.receipt.closed_job and again.receipt.rows_processed == 0
+    assert again.receipt.staleness is not None and again.receipt.staleness.total_seconds() == 0
+    deposit(bank, (2, 1, 5))
+    later = bank.sql(ALL, max_staleness=0)
+    assert later.job == first.job + 1 and totals(later) == {1: 15}
+    assert totals(first) == {1: 10} if first.is_open else True
+
+
+def test_a_looser_bound_reuses_a_snapshot(bank: Warehouse) -> None:
+    deposit(bank, (1, 1, 10))
+    assert totals(bank.sql(ALL)) == {1: 10}
+    deposit(bank, (2, 1, 5))
+    stale = bank.sql(f"{ALL} CURRENCY BOUND 10 MIN")
+    assert stale.receipt.rows_processed == 0 and not stale.receipt.missed
+    assert totals(stale) == {1: 10}
+    assert totals(bank.sql(f"{ALL} currency bound any")) == {1: 10}
+    assert totals(bank.sql(ALL)) == {1: 15}
+
+
+def test_only_what_a_query_needs_is_brought_up_to_date(bank: Warehouse) -> None:
+    deposit(bank, (1, 1, 10))
+    with bank.source("bank").transaction() as transaction:
+        transaction.insert("branches", {"branch": 1, "name": "north"})
+    job = bank.sql(ALL).job
+    through = {table.name: table.through for table in bank.status.tables}
+    assert through["totals"] == through["bank.accounts"] == job
+    assert through["names"] == through["bank.branches"] == 0
+    deposit(bank, (2, 1, 10))
+    bank.sql(ALL)
+    with bank.sql("SELECT name FROM names") as names:
+        assert [row.name for row in names.collect()] == ["NORTH"]
+
+
+def test_a_session_sets_its_bound_and_never_goes_back(bank: Warehouse) -> None:
+    session, other = bank.session(), bank.session()
+    deposit(bank, (1, 1, 10))
+    session.sql("SET max_staleness = '1h'")
+    assert {row.key: row.value for row in session.sql("SET deadline = '30s'").collect()} == {
+        "max_staleness": "1h",
+        "deadline": "30s",
+        "when_stale": "fail",
+    }
+    assert totals(other.sql(ALL)) == {1: 10}
+    deposit(bank, (2, 1, 5))
+    assert totals(session.sql(ALL)) == {1: 10}
+    assert totals(other.sql(ALL)) == {1: 15}
+    assert totals(session.sql(ALL, max_staleness=0)) == {1: 15}
+    # Branches are at an older job; this session has seen a newer one.
+    seen = session.seen
+    with session.sql("SELECT name FROM names CURRENCY BOUND ANY") as answer:
+        assert answer.job >= seen
+    assert totals(session.sql(ALL, job=seen - 1)) == {1: 10}
+
+
+def test_two_snapshots_are_read_at_once_and_one_twice(bank: Warehouse) -> None:
+    deposit(bank, (1, 1, 10))
+    old = bank.sql("SELECT a.total AS total, b.total AS again FROM totals a JOIN totals b ON a.branch = b.branch")
+    deposit(bank, (2, 1, 5))
+    new = bank.sql(ALL)
+    bank.materialize()
+    assert [(row.total, row.again) for row in old.collect()] == [(10, 10)]
+    assert [row.total for row in new.collect()] == [15]
+    assert [(row.total, row.again) for row in old.collect()] == [(10, 10)]
+    old.close()
+    with pytest.raises(SnapshotGone, match="was closed"):
+        old.collect()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DROP TABLE totals",
+        "SELECT * FROM parquet.`/tmp`",
+        "SELECT reflect('java.lang.System', 'exit', 1)",
+        "SELECT 1; SELECT 2",
+        "SELECT * FROM spark_catalog.default.totals",
+        "SELECT '${env:HOME}'",
+    ],
+)
+def test_only_a_select_over_the_tables_is_answered(bank: Warehouse, text: str) -> None:
+    with pytest.raises(DefiniteError):
+        bank.sql(text)
+
+
+def test_waiting_queries_share_cuts_and_executions(bank: Warehouse) -> None:
+    deposit(bank, (0, 0, 1))
+    bank.sql(ALL)
+    before, jobs = bank.status.executions, bank.newest_job
+    found: list[dict[int, int]] = []
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            found.append(totals(bank.session().sql(ALL, deadline="60s")))
+        except Exception as error:
+            errors.append(error)
+
+    for number in range(1, 13):
+        deposit(bank, (number, 0, 1))
+        threading.Thread(target=ask).start()
+    _until(lambda: len(found) + len(errors) == 12)
+    assert not errors
+    assert max(rows[0] for rows in found) == 13
+    # 2 stages are needed; a lone query would make 2 executions and a job each.
+    assert bank.newest_job - jobs < 12
+    assert bank.status.executions - before < 24
+
+
+def test_a_missed_deadline_fails_serves_or_waits(bank: Warehouse) -> None:
+    deposit(bank, (1, 1, 10))
+    assert totals(bank.sql(ALL)) == {1: 10}
+    deposit(bank, (2, 1, 5))
+    with pytest.raises(TooStale, match=r"at most 0 s old .* within 0\.001 s.*\(bank\)") as missed:
+        bank.sql(f"{ALL} DEADLINE 1 MS WHEN STALE FAIL")
+    assert missed.value.sqlstate == "40001"
+    served = bank.sql(f"{ALL} WHEN STALE SERVE DEADLINE 1 MS")
+    assert served.receipt.missed and "deadline" in str(served.receipt)
+    assert totals(served) == {1: 10}
+    assert totals(bank.sql(f"{ALL} DEADLINE 1 MS WHEN STALE WAIT")) == {1: 15}
+
+
+def test_a_cancelled_query_lets_go_of_everything(bank: Warehouse) -> None:
+    session = bank.session()
+    deposit(bank, (1, 1, 10))
+    bank.sql(ALL).close()
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            session.sql(ALL)
+        except Exception as error:
+            errors.append(error)
+
+    with bank._running.paused():
+        deposit(bank, (2, 1, 5))
+        waiting = threading.Thread(target=ask)
+        waiting.start()
+        _until(lambda: bank._scheduler.waiting == 1)
+        session.cancel()
+        waiting.join(10)
+    assert isinstance(errors[0], Cancelled)
+    assert bank._scheduler.waiting == 0 and not bank._cutter.waiting  # type: ignore[union-attr]
+    assert totals(session.sql(ALL)) == {1: 15}
+
+
+def test_an_answer_is_let_go_when_its_lease_ends(tmp_path: Path, spark_sessions: SparkSessions) -> None:
+    with open_bank(tmp_path, retention={"lease": "300ms"}) as bank:
+        deposit(bank, (1, 1, 10))
+        answer = bank.sql(ALL)
+        assert bank.status.answers == 1
+        _until(lambda: not answer.is_open)
+        with pytest.raises(SnapshotGone, match="lease"):
+            answer.collect()
+        assert bank.status.answers == 0
+
+
+def test_a_receipt_survives_json(bank: Warehouse) -> None:
+    from headgate import Receipt
+
+    deposit(bank, (1, 1, 10))
+    receipt = bank.sql(ALL).receipt
+    assert Receipt.from_json(receipt.to_json()) == receipt
+
+
+def _until(true: object, seconds: float = 60.0) -> None:
+    assert callable(true)
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
