@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import psycopg
@@ -101,8 +102,10 @@ def test_wider_types_are_taken_over_and_history_is_not_made_up(
             warehouse.refresh()
         check(warehouse, connection)
         connection.execute("ALTER TABLE payments ALTER amount TYPE text")
-        with pytest.raises(FlowFailed, match=r"amount:string.*and was.*amount:bigint.*another name"):
+        with pytest.raises(FlowFailed):
             warehouse.resnapshot("bank", ["payments"])
+        told = [str(failure) for failure in warehouse.failures]
+        assert any(re.search(r"amount:string.*and was.*amount:bigint.*another name", each) for each in told)
 
 
 @pytest.mark.parametrize("cut_short", ["while tables are read", "before the job is closed"])

@@ -68,6 +68,7 @@ class _Judge:
         self._answers = [event for event in events if event["event"] == "answer"]
         self._refusals = [event for event in events if event["event"] == "refusal"]
         self._counts = Counter(event["event"] for event in events)
+        self._first: dict[tuple[str, int], int] = {}
 
     def verdict(self) -> Verdict:
         problems: list[str] = []
@@ -105,11 +106,15 @@ class _Judge:
     def _content(self, answer: Event, seen: Seen) -> Iterator[str]:
         if answer["again"] is not None and answer["again"] != answer["rows"]:
             yield "the same answer read twice gave other rows"
+        if answer["job"] == 0:
+            if answer["rows"] or not answer["receipt"]["missed"]:
+                yield "comes from before the first job, which only who is served what there is may see, empty"
+            return
         for place, last in seen.items():
             if last >= len(self._transfers[place].moved):
                 yield f"{place} shows transfer {last}, which nobody committed"
                 return
-        databases = {database for database, _ in seen}
+        databases = {source["name"] for source in answer["receipt"]["sources"]}
         for row, times in Counter(map(tuple, answer["rows"])).items():
             part, name, key, one, two = row
             if name not in databases:
@@ -119,12 +124,12 @@ class _Judge:
                 if one:
                     yield f"{name}: the same table twice in one query differed in {one} rows"
                 continue
-            expected = self._expected(part, name, key, seen)
+            expected = self._expected(part, name, key, one, seen)
             if (one, two) != expected:
                 yield f"torn: {part} {key} of {name} is {one, two} (shown {times} times), but at {seen} it was {expected}"
-        yield from self._totals(answer)
+        yield from self._wholes(answer)
 
-    def _expected(self, part: str, name: str, key: int, seen: Seen) -> tuple[int, int]:
+    def _expected(self, part: str, name: str, key: int, one: int, seen: Seen) -> tuple[int, int]:
         every, kept = self._world["owner_every"], self._world["kept"]
         if part == "branches":
             moved = sum(self._transfers[place].moved[last].get(key, 0) for place, last in seen.items() if place[0] == name)
@@ -133,18 +138,25 @@ class _Judge:
         if part == "history":
             return last, last if kept is None else min(last, kept)
         version = last - last % every
-        return version, last // every + 1 if part == "owner" else 1
+        if part == "first":
+            # The history of a dimension begins with the first load, and stays.
+            return self._first.setdefault((name, key), one), 0
+        return version, version if part == "owner" else 1
 
-    def _totals(self, answer: Event) -> Iterator[str]:
-        """A database's total is the same in every state of it."""
-        shown: dict[str, list[int]] = defaultdict(list)
-        for part, name, _, one, _ in answer["rows"]:
-            if part == "branches":
-                shown[name].append(one)
-        total, branches = sum(self._world["branches"].values()), len(self._world["branches"])
-        for name, sums in shown.items():
-            if sum(sums) != total * (len(sums) / branches):
-                yield f"torn: the branches of {name} add up to {sum(sums)} in {len(sums)} rows, a database has {total}"
+    def _wholes(self, answer: Event) -> Iterator[str]:
+        """All rows of every part are there, and a database's total is the same in every state of it."""
+        shown: dict[tuple[str, str], list[list[int]]] = defaultdict(list)
+        for part, name, key, one, _ in answer["rows"]:
+            shown[part, name].append([key, one])
+        branches, writers = len(self._world["branches"]), range(1, self._world["writers"] + 1)
+        keys = {"branches": range(branches), "differing": range(1)}
+        for (part, name), times in Counter(map(tuple, answer["shows"])).items():
+            rows = shown[part, name]
+            if part != "history" and sorted(key for key, _ in rows) != sorted([*keys.get(part, writers)] * times):
+                yield f"torn: {part} of {name} has the rows {rows}"
+            total = sum(self._world["branches"].values()) * times
+            if part == "branches" and sum(one for _, one in rows) != total:
+                yield f"torn: the branches of {name} add up to {sum(one for _, one in rows)}, not to {total}"
 
     # how fresh it is
 

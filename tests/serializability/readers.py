@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -15,11 +16,16 @@ from headgate.errors import TransientError
 from headgate.scheduling.scheduler import TooStale
 from headgate.scheduling.session import Answer
 from tests.serializability.history import History
-from tests.serializability.world import DATABASES
+from tests.serializability.world import DATABASES, OWNER_EVERY
 
 _BRANCHES = "SELECT 'branches' AS part, '{db}' AS name, branch AS key, total AS one, accounts AS two FROM {db}_branches"
 _HISTORY = "SELECT 'history' AS part, '{db}' AS name, writer AS key, last AS one, transfers AS two FROM {db}_history"
-_OWNER = "SELECT 'owner' AS part, '{db}' AS name, id AS key, MAX(last) AS one, COUNT(*) AS two FROM {db}_owner GROUP BY id"
+_OWNER = (
+    "SELECT 'owner' AS part, '{db}' AS name, id AS key, MAX(last) AS one,"
+    f" MIN(last) + {OWNER_EVERY} * (COUNT(*) - 1) AS two"
+    " FROM {db}_owner GROUP BY id"
+)
+_FIRST = "SELECT 'first' AS part, '{db}' AS name, id AS key, MIN(last) AS one, 0 AS two FROM {db}_owner GROUP BY id"
 _CURRENT = "SELECT 'current' AS part, '{db}' AS name, id AS key, last AS one, 1 AS two FROM {db}_owner WHERE __end_at IS NULL"
 _PAIRS = "SELECT 'branches' AS part, '{db}' AS name, branch AS key, SUM({db}) AS one, COUNT(*) AS two FROM pairs GROUP BY branch"
 _ACCOUNTS = (
@@ -50,7 +56,7 @@ QUERIES = {
         for database in DATABASES
         for kind, text in {
             "branches": _union(_BRANCHES, _HISTORY),
-            "owner": _union(_OWNER, _CURRENT, _HISTORY),
+            "owner": _union(_OWNER, _FIRST, _CURRENT, _HISTORY),
             "twice": _union(_TWICE, _ACCOUNTS, _TRANSFERS, _ACCOUNTS, _HISTORY),
         }.items()
     },
@@ -58,9 +64,13 @@ QUERIES = {
     "all": _union(_both(_PAIRS), _both(_BRANCHES), _both(_OWNER), _both(_HISTORY)),
 }
 """Each shows, per database that it reads, the last number of every writer, and other parts that must fit to it."""
+SHOWN = {name: re.findall(r"'(\w+)' AS part, '(\w+)' AS name", text) for name, text in QUERIES.items()}
+"""The parts of each query and the databases that they are of."""
 
 BOUNDS: tuple[float | None, ...] = (0.0, 0.0, 0.2, 2.0, None)
 DEADLINES = (None, None, 0.1, 1.0, 10.0)
+QUESTIONS = 4
+"""So many a reader asks at least, however slow the machine is."""
 
 
 class ShiftedClock:
@@ -90,7 +100,7 @@ class Reader:
         bound, deadline = chance.choice(BOUNDS), chance.choice(DEADLINES)
         when_stale = chance.choice(["fail", "serve", "wait"])
         session = chance.choice([self._name, "shared"])
-        asked: dict[str, Any] = {"reader": self._name, "session": session, "query": query}
+        asked: dict[str, Any] = {"reader": self._name, "session": session, "query": query, "shows": SHOWN[query]}
         asked |= {"bound": bound, "deadline": deadline, "when_stale": when_stale}
         ask = self._own.sql if session == self._name else self._warehouse.sql
         asked["began_at"] = time.time()
@@ -98,11 +108,10 @@ class Reader:
             with self._answer(ask, QUERIES[query], bound, deadline, when_stale) as answer:
                 rows = _rows(answer)
                 asked["ended_at"] = time.time()
-                again = None
+                receipt, again = answer.receipt.to_json(), None
                 if chance.random() < 0.2:
                     time.sleep(0.2)
                     again = _rows(answer)
-                receipt = answer.receipt.to_json()
             self._history.add("answer", **asked, job=answer.job, rows=rows, again=again, receipt=receipt)
         except TooStale as error:
             self._history.add("refusal", **asked, ended_at=time.time(), what=str(error))
@@ -130,8 +139,10 @@ def read_for(
     def work(number: int) -> None:
         reader = Reader(f"{name}{number}", warehouse, history)
         try:
-            while time.monotonic() < until and not errors:
+            asked = 0
+            while (time.monotonic() < until or asked < QUESTIONS) and not errors:
                 reader.ask()
+                asked += 1
                 time.sleep(reader._chance.uniform(0, 2 * pause))
         except BaseException as error:
             errors.append(error)

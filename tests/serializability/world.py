@@ -104,6 +104,7 @@ def describe(history: History, clock_shift: float = 0.0, kept: int | None = None
         databases=DATABASES,
         branches={str(branch): BALANCE * (ACCOUNTS // BRANCHES) for branch in range(BRANCHES)},
         accounts=ACCOUNTS // BRANCHES,
+        writers=WRITERS,
         owner_every=OWNER_EVERY,
         clock_shift=clock_shift,
         kept=kept,

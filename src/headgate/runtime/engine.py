@@ -214,11 +214,12 @@ class Engine:
         executor.settle(names, job)
         self._upkeep.tidy()
 
-    def _run_all(self) -> Sequence[BaseException]:
-        """Every table at the newest job, by this thread: the flows are changing."""
-        self._running.run_here(self._state.chain.newest)
+    def _run_all(self, leave: Collection[str] = ()) -> tuple[JobId, Sequence[BaseException]]:
+        """Brings every table but those to leave to the newest job, in this thread: the flows are changing."""
+        job = self._state.chain.newest
+        self._running.run_here(job, leave)
         self._upkeep.tidy()
-        return self.failures
+        return job, self.failures
 
     @property
     def _running(self) -> Executor:
@@ -309,7 +310,6 @@ class Engine:
     def flow(self, name: str, sql: str) -> None:
         """Adds a materialized view, or replaces the one of that name; it is kept when the warehouse is opened again."""
         with self._changing_flows():
-            self._run_all()
             self._flows.declare(name, sql)
 
     def drop(self, name: str) -> None:

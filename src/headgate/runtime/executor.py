@@ -143,14 +143,15 @@ class Executor(ABC):
                     self._failures.pop(lost, None)
                 self._changed.notify_all()
 
-    def run_here(self, upto: JobId) -> list[BaseException]:
-        """Brings every stage to the job in the calling thread, inside `paused`; gives what failed."""
-        stages = self._flows.stages()
+    def run_here(self, upto: JobId, leave: Collection[str] = ()) -> list[BaseException]:
+        """Brings every stage but those to leave to the job in the calling thread, inside `paused`; gives what failed."""
+        stages = [stage for stage in self._flows.stages() if stage.name not in leave]
+        left = [stage for stage in self._flows.stages() if stage.name in leave]
         after = min((stage.target.through for stage in stages), default=upto)
         if after < upto:
             failed: dict[str, BaseException] = {}
             for end in self._ends(after, upto):
-                failed |= run_stages(stages, partial(_same, end), self._state.new_batch, self._flows.flow_of)
+                failed |= run_stages(stages, partial(_same, end), self._state.new_batch, self._flows.flow_of, left)
             with self._changed:
                 self._failures = failed
         return list(self.failures.values())
@@ -249,7 +250,11 @@ class SequentialExecutor(Executor):
         after, upto = min(stage.target.through for stage in stages), max(wanted.values())
         end = JobId(after + 1) if self._one_by_one else self._ends(after, upto)[0]
         return run_stages(
-            stages, lambda stage: JobId(min(end, wanted[stage.name])), self._state.new_batch, self._flows.flow_of
+            stages,
+            lambda stage: JobId(min(end, wanted[stage.name])),
+            self._state.new_batch,
+            self._flows.flow_of,
+            [stage for stage in self._flows.stages() if stage.name not in wanted],
         )
 
 

@@ -6,7 +6,7 @@ the old one still answers; one that is gone is archived. History that cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -39,11 +39,14 @@ from headgate.runtime.replicas import Replicas
 from headgate.runtime.state import State
 from headgate.sql.statements import TARGET_LAG
 
+CatchUp = Callable[[Collection[str]], tuple[JobId, Sequence[BaseException]]]
+"""Brings all stages to the newest job but those that are named; gives that job and what failed."""
+
 
 class FlowSet:
-    """Which flows there are; `catch_up` brings all tables to the newest job, what fails is in its result."""
+    """Which flows there are. They change only while no executor runs stages."""
 
-    def __init__(self, state: State, replicas: Replicas, catch_up: Callable[[], Sequence[BaseException]]) -> None:
+    def __init__(self, state: State, replicas: Replicas, catch_up: CatchUp) -> None:
         self._state = state
         self._replicas = replicas
         self._catch_up = catch_up
@@ -152,7 +155,7 @@ class FlowSet:
         if gone:
             self._state.record([(PROCEDURE_ARCHIVED, {"name": name}) for name in gone])
 
-    def _install_procedure(self, procedure: Procedure) -> None:
+    def _install_procedure(self, procedure: Procedure, *, anew: bool = False) -> None:
         """Opens a procedure's table, or makes it by calling the procedure with all that there is."""
         state, spec = self._state, procedure.spec()
         source = state.catalog.find(procedure.on)
@@ -161,15 +164,19 @@ class FlowSet:
                 f"procedure {procedure.name} is on {procedure.on}, which is not a stored table",
                 hint=f"there are {', '.join(state.catalog.names())}",
             )
-        if state.catalog.find(procedure.name) is not None:
+        if not anew and state.catalog.find(procedure.name) is not None:
             raise DefiniteError(f"there is a table {procedure.name} already", hint="give the procedure another name")
         described = {"on": source.name, "schema": spec.schema.jsonValue(), "key": list(spec.key)}
         record = state.records.procedures.get(procedure.name)
-        is_new = record is None or any(record[name] != value for name, value in described.items())
+        is_new = anew or record is None or any(record[name] != value for name, value in described.items())
         before = state.records.archived_procedures.get(procedure.name, 0) if record is None else record["generation"]
         generation = before + is_new
-        self._catch_up()
-        job = state.chain.newest
+        job, failures = self._catch_up([procedure.name] if anew else ())
+        if state.tables.get(source.name).through < job:
+            raise FlowFailed(
+                f"procedure {procedure.name} cannot begin while {source.name} lags behind",
+                hint=str(next(iter(failures), "run its jobs first")),
+            )
         path = table_path(procedure.name, generation)
         table = state.tables.open(path, spec, state.records.checkpoints.get(path), JobId(max(job - 1, NO_JOB)))
         stage = ProcedureStage(replace(procedure, on=source.name), table, state.tables.by_name)
@@ -219,8 +226,17 @@ class FlowSet:
             fingerprints[plan.name] = plan.fingerprint
             catalog.add(plan.entry)
             plans.append(plan)
+        # What is to be built anew stays where it is: what it reads may be replaced before it is.
+        stale = {plan.name for plan in plans if self._is_stale(plan)}
+        job, failures = self._catch_up(
+            [stage.name for name in stale if (old := self.find(name)) is not None for stage in old.stages]
+        )
         for plan in plans:
-            self._install(plan, declared[plan.name.casefold()][1] if plan.name.casefold() in declared else None)
+            text = declared[plan.name.casefold()][1] if plan.name.casefold() in declared else None
+            if plan.name in stale:
+                self._build(plan, text, job, failures)
+            else:
+                self._keep(plan, text)
         live = {plan.name for plan in plans}
         recorded = self._state.records.flows
         gone = [name for name, record in recorded.items() if not record.is_archived and name not in live]
@@ -230,7 +246,14 @@ class FlowSet:
             self._forget(name)
         self._flows = {plan.name.casefold(): self._flows[plan.name.casefold()] for plan in plans}
         self._declared = dict(declared)
-        self._catch_up()
+        for stage in list(self._procedures.values()):
+            if stage.procedure.on in stale:
+                self._install_procedure(stage.procedure, anew=True)
+        self._catch_up(())
+
+    def _is_stale(self, plan: FlowPlan) -> bool:
+        record = self._state.records.flows.get(plan.name)
+        return record is None or record.is_archived or record.fingerprint != plan.fingerprint
 
     def _recorded_columns(self, flow: str) -> StructType | None:
         record = self._state.records.flows.get(flow)
@@ -248,16 +271,13 @@ class FlowSet:
             hint="give the new definition another name, or remove the flow and open the warehouse once to archive the table",
         )
 
-    def _install(self, plan: FlowPlan, text: str | None) -> None:
-        record = self._state.records.flows.get(plan.name)
-        if record is None or record.is_archived or record.fingerprint != plan.fingerprint:
-            self._build(plan, text, record.generation + 1 if record is not None else 1)
-            return
+    def _keep(self, plan: FlowPlan, text: str | None) -> None:
+        """Goes on with a flow that computes as before."""
+        record = self._state.records.flows[plan.name]
         running = self.find(plan.name)
         if running is None:
             self._add(self._opened(plan, record.generation, NO_JOB))
         else:
-            # It computes the same, but its properties may differ.
             running.plan = plan
         if record.text != text:
             self._state.record([(FLOW, replace(record, text=text).body())])
@@ -297,12 +317,12 @@ class FlowSet:
                     self._state.kept.forget(table.name)
                     self._state.tables.remove(table.name)
 
-    def _build(self, plan: FlowPlan, text: str | None, generation: int) -> None:
-        """Fills a new flow from its inputs at the newest job and makes it durable; until then the old one answers."""
+    def _build(self, plan: FlowPlan, text: str | None, job: JobId, failures: Sequence[BaseException]) -> None:
+        """Fills a new flow from its inputs at a job and makes it durable; until then the old one answers."""
         if plan.entry.is_versioned:
             self._replicas.warn_of_missed_versions(plan.name, plan.tables_read[0])
-        failures = self._catch_up()
-        job = self._state.chain.newest
+        before = self._state.records.flows.get(plan.name)
+        generation = before.generation + 1 if before is not None else 1
         flow = self._opened(plan, generation, JobId(job - 1))
         inputs = {name for stage in flow.stages for name in stage.inputs} - {table.name for table in flow.tables()}
         for name in inputs:

@@ -52,10 +52,14 @@ def run_stages(
     upto: Callable[[Stage], JobId],
     new_batch: Callable[[], Batch],
     flow_of: Callable[[Stage], Flow | None],
+    others: Iterable[Stage] = (),
 ) -> dict[str, BaseException]:
-    """Advances every stage to its job, or as far as its inputs advance; gives the failures by stage."""
+    """Advances every stage to its job, or as far as its inputs advance; gives the failures by stage.
+
+    `others` are stages that stay where they are.
+    """
     failures: dict[str, BaseException] = {}
-    behind: dict[str, JobId] = {}
+    behind: dict[str, JobId] = {stage.name: stage.target.through for stage in others}
     batch = new_batch()
     try:
         for stage in stages:

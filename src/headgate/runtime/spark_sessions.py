@@ -10,6 +10,7 @@ file, so that a user's terminal shows only what headgate says.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -83,6 +84,8 @@ class SparkSessions:
 
     def __init__(self, conf: Mapping[str, str], app_name: str) -> None:
         _refuse_fixed(conf)
+        # PySpark writes every failed query to the terminal; headgate tells what failed in its own words.
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
         self._folder: Path | None = None
         self.log_file: Path | None = None
         """Where Spark's own output goes; None when the Java process was there before."""
@@ -106,12 +109,12 @@ class SparkSessions:
 
     def _start(self, conf: Mapping[str, str], app_name: str) -> SparkContext:
         self._folder = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
-        logging = self._folder / "log4j2.properties"
-        logging.write_text(_LOGGING)
+        log_settings = self._folder / "log4j2.properties"
+        log_settings.write_text(_LOGGING)
         settings = {**DEFAULTS, "spark.sql.warehouse.dir": str(self._folder / "tables"), **conf, **FIXED}
         if settings["spark.master"].startswith("local"):
             settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", **settings}
-        options = f"-Dlog4j2.configurationFile={logging.as_uri()} {conf.get('spark.driver.extraJavaOptions', '')}"
+        options = f"-Dlog4j2.configurationFile={log_settings.as_uri()} {conf.get('spark.driver.extraJavaOptions', '')}"
         settings["spark.driver.extraJavaOptions"] = options.strip()
         settings.setdefault(ALLOCATION_FILE, write_allocations(self._folder).as_uri())
         spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items())).setAppName(app_name)
