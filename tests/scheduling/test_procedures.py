@@ -77,7 +77,9 @@ def test_procedures_of_a_zone_take_each_job_together_in_order(tmp_path: Path, sp
 
 def test_rows_that_a_procedure_returns_are_a_table_by_key(tmp_path: Path, spark_sessions: SparkSessions) -> None:
     def scored(changes: DataFrame, call: Call) -> DataFrame:
-        return changes.where("__weight > 0 AND balance > 0").selectExpr("id", "balance * 2 AS score", f"{call.job} AS job")
+        return changes.where("__weight > 0 AND balance > 0").selectExpr(
+            "id", "balance * 2 AS score", f"{call.job} AS job"
+        )
 
     procedure = Procedure(
         "scores", "bank.accounts", scored, columns={"id": "bigint", "score": "bigint", "job": "bigint"}, key=["id"]

@@ -1,10 +1,10 @@
 """The history of a run: one JSON object per line and event, written by whoever sees it happen.
 
-    world    what the run is about: totals, writers, how far headgate's clock is from the machine's
-    commit   a transfer, when its commit was sent and when that came back, on the machine's clock
-    answer   what a reader asked, when, what it got, and the receipt
-    refusal  a query whose bound could not be met in time
-    trouble  a query that failed for another reason
+world    what the run is about: totals, writers, how far headgate's clock is from the machine's
+commit   a transfer, when its commit was sent and when that came back, on the machine's clock
+answer   what a reader asked, when, what it got, and the receipt
+refusal  a query whose bound could not be met in time
+trouble  a query that failed for another reason
 """
 
 from __future__ import annotations

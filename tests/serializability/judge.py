@@ -132,7 +132,9 @@ class _Judge:
     def _expected(self, part: str, name: str, key: int, one: int, seen: Seen) -> tuple[int, int]:
         every, kept = self._world["owner_every"], self._world["kept"]
         if part == "branches":
-            moved = sum(self._transfers[place].moved[last].get(key, 0) for place, last in seen.items() if place[0] == name)
+            moved = sum(
+                self._transfers[place].moved[last].get(key, 0) for place, last in seen.items() if place[0] == name
+            )
             return self._world["branches"][str(key)] + moved, self._world["accounts"]
         last = seen[name, key]
         if part == "history":

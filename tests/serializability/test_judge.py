@@ -19,15 +19,26 @@ SHIFT = 7.0
 def world() -> Event:
     branches = {"0": 200, "1": 200}
     return {
-        **{"event": "world", "databases": ["east", "west"], "branches": branches, "accounts": 2, "writers": 1},
-        **{"owner_every": 3, "clock_shift": SHIFT, "kept": None},
+        "event": "world",
+        "databases": ["east", "west"],
+        "branches": branches,
+        "accounts": 2,
+        "writers": 1,
+        "owner_every": 3,
+        "clock_shift": SHIFT,
+        "kept": None,
     }
 
 
 def commit(database: str, number: int, acknowledged_at: float) -> Event:
     return {
-        **{"event": "commit", "database": database, "writer": 1, "number": number, "moved": [[0, -5], [1, 5]]},
-        **{"sent_at": acknowledged_at - 0.01, "acknowledged_at": acknowledged_at},
+        "event": "commit",
+        "database": database,
+        "writer": 1,
+        "number": number,
+        "moved": [[0, -5], [1, 5]],
+        "sent_at": acknowledged_at - 0.01,
+        "acknowledged_at": acknowledged_at,
     }
 
 
@@ -56,17 +67,35 @@ def answer(east: int, west: int, began: float, job: int, *, bound: float | None 
     ]
     receipt = {
         "bound": {"max_staleness": bound, "deadline": 5.0, "when_stale": "serve"},
-        **{"arrived_at": iso(arrived), "data_timestamp": iso(arrived - stale), "staleness": stale, "job": job},
-        **{"sources": sources, "missed": False, "why_missed": None, "rode_along": False, "closed_job": True},
+        "arrived_at": iso(arrived),
+        "data_timestamp": iso(arrived - stale),
+        "staleness": stale,
+        "job": job,
+        "sources": sources,
+        "missed": False,
+        "why_missed": None,
+        "rode_along": False,
+        "closed_job": True,
         "waited": {"capture": 0.1, "queue": 0.0, "spark": 0.1, "read": 0.1, "total": 0.3},
-        **{"notes": [], "warnings": ["the clock of east is ahead", "the clock of west is ahead"]},
+        "notes": [],
+        "warnings": ["the clock of east is ahead", "the clock of west is ahead"],
     }
     parts = ("history", "branches", "owner", "first", "differing")
     return {
-        **{"event": "answer", "reader": "reader0", "session": "one", "query": "all", "job": job},
+        "event": "answer",
+        "reader": "reader0",
+        "session": "one",
+        "query": "all",
+        "job": job,
         "shows": [[part, name] for part in parts for name in ("east", "west")],
-        **{"bound": bound, "deadline": 5.0, "when_stale": "serve", "began_at": began, "ended_at": began + 0.5},
-        **{"rows": rows, "again": None, "receipt": receipt},
+        "bound": bound,
+        "deadline": 5.0,
+        "when_stale": "serve",
+        "began_at": began,
+        "ended_at": began + 0.5,
+        "rows": rows,
+        "again": None,
+        "receipt": receipt,
     }
 
 

@@ -25,7 +25,7 @@ ACCOUNTS, BRANCHES, BALANCE = 12, 3, 100
 WRITERS = 2
 OWNER_EVERY = 3
 """Every third transfer of a writer makes a version of its row in the dimension."""
-TABLES = ("accounts", "transfers", "owners")
+TABLES = {"east": ("accounts", "transfers", "owners"), "west": ("accounts", "transfers")}
 
 SCHEMA = f"""
 CREATE TABLE accounts (id bigint PRIMARY KEY, branch bigint NOT NULL, balance bigint NOT NULL);
@@ -45,17 +45,11 @@ VIEWS = {
     "pairs": "SELECT e.id, e.branch, e.balance AS east, w.balance AS west"
     " FROM east.accounts e JOIN west.accounts w ON w.id = e.id"
 }
-DIMENSIONS = {f"{database}_owner": f"{database}.owners" for database in DATABASES}
-FLOWS = "\n".join(
-    [
-        *(f"CREATE MATERIALIZED VIEW {name} AS {text};" for name, text in VIEWS.items()),
-        *(
-            f"CREATE STREAMING TABLE {name};\n"
-            f"CREATE FLOW {name}_cdc AS AUTO CDC INTO {name} FROM {table} KEYS (id) STORED AS SCD TYPE 2;"
-            for name, table in DIMENSIONS.items()
-        ),
-    ]
-)
+DIMENSION = """
+CREATE STREAMING TABLE east_owner;
+CREATE FLOW east_owner_cdc AS AUTO CDC INTO east_owner FROM east.owners KEYS (id) STORED AS SCD TYPE 2;
+"""
+FLOWS = DIMENSION + "\n".join(f"CREATE MATERIALIZED VIEW {name} AS {text};" for name, text in VIEWS.items())
 
 
 def create(server: PostgresServer) -> dict[str, str]:
@@ -81,7 +75,6 @@ def project(
     flows = folder / "flows"
     flows.mkdir(parents=True, exist_ok=True)
     (flows / "bank.sql").write_text(FLOWS)
-    tables: dict[str, Any] = {table: {} for table in TABLES}
     return {
         "name": "bank",
         "storage": str(folder / "warehouse"),
@@ -91,7 +84,8 @@ def project(
         "retention": {"jobs": 10},
         "background": {"oldest_changes": "3s", "idle_after": "1s"},
         "sources": {
-            name: {"type": "postgres", "dsn": dsn, "capture": capture, "tables": tables} for name, dsn in dsns.items()
+            name: {"type": "postgres", "dsn": dsn, "capture": capture, "tables": dict.fromkeys(TABLES[name])}
+            for name, dsn in dsns.items()
         },
         **more,
     }

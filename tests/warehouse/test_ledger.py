@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.errors import CorruptWarehouse, EnvironmentProblem, Fenced, WarehouseBusy
-from headgate.warehouse.ledger import SPEC, Ledger
+from headgate.warehouse.ledger import COMPACT_FILES, SPEC, Ledger
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -129,3 +129,16 @@ def test_an_unwritable_storage_folder_is_a_one_line_error(tmp_path: Path) -> Non
     with pytest.raises(EnvironmentProblem) as caught:
         open_ledger(tmp_path / "file")
     assert "\n" not in str(caught.value) and "storage" in str(caught.value)
+
+
+def test_entries_that_no_longer_count_go_when_files_become_one(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.prune = lambda entries: [entry for entry in entries if entry.kind != "cut" or entry.body["job"] >= 70]
+    for job in range(COMPACT_FILES + 10):
+        ledger.append([("cut", {"job": job})])
+    ledger.close()
+    again = open_ledger(tmp_path)
+    assert [entry.body["job"] for entry in again.entries("cut")] == list(range(70, COMPACT_FILES + 10))
+    assert [entry.sequence for entry in again.entries()] == list(range(1, len(again.entries()) + 1))
+    assert [entry.body["owner"] for entry in again.entries("owner")] == ["me", "me"]
+    again.close()

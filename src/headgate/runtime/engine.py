@@ -92,6 +92,7 @@ class Engine:
             self._state = State(project, clock, self._ledger, sessions, tables, WarehouseCatalog(), records, scratch)
             for job in records.jobs:
                 self._state.chain.add(job)
+            self._ledger.prune = self._state.prune
             self._replicas = Replicas(
                 tables, self._state.catalog, self._state.kept, records, self._state.record, self._ledger.verify
             )

@@ -16,6 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 
 from headgate.capture.source import Source
@@ -74,7 +75,9 @@ class Executor(ABC):
                     return True
                 for stage in behind:
                     if stage.name in self._failures:
-                        raise self._failures[stage.name]
+                        # A copy: several threads may be told.
+                        failure = self._failures[stage.name]
+                        raise copy(failure) from failure.__cause__
                 if self._closed:
                     raise DefiniteError("the warehouse was closed", hint="open it again with headgate.open(…)")
                 left = None if end is None else end - time.monotonic()

@@ -50,7 +50,7 @@ class Job:
 
 
 class JobChain:
-    """All closed jobs in order; ids are consecutive from 1."""
+    """The closed jobs in order; ids are consecutive, from 1 or the oldest that anything still stands at."""
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []
@@ -61,17 +61,29 @@ class JobChain:
         return self._jobs[-1].id if self._jobs else NO_JOB
 
     def add(self, job: Job) -> None:
-        if job.id != self.newest + 1:
+        if self._jobs and job.id != self.newest + 1:
             raise ValueError(f"job {job.id} does not follow job {self.newest}")
         self._jobs.append(job)
 
+    @property
+    def oldest(self) -> JobId:
+        """The oldest job that is known; 1 before the first."""
+        return self._jobs[0].id if self._jobs else JobId(1)
+
     def get(self, job: JobId) -> Job:
-        if not 1 <= job <= len(self._jobs):
+        jobs = self._jobs
+        if not jobs or not jobs[0].id <= job < jobs[0].id + len(jobs):
             raise SnapshotGone(
                 f"there is no job {job}",
-                hint=f"jobs 1 to {self.newest} exist" if self._jobs else "no job was closed yet",
+                hint=f"jobs {jobs[0].id} to {jobs[-1].id} exist" if jobs else "no job was closed yet",
             )
-        return self._jobs[job - 1]
+        return jobs[job - jobs[0].id]
+
+    def forget_before(self, job: JobId) -> None:
+        """Nothing stands at an earlier job any more; the newest one stays in any case."""
+        gone = min(job, self.newest) - self.oldest
+        if gone > 0:
+            self._jobs = self._jobs[gone:]
 
     def confirm(self, as_of: Mapping[str, datetime]) -> None:
         """No source has committed anything since the newest job's cut, up to these instants: idle is not stale."""
@@ -95,7 +107,7 @@ class JobChain:
 
     def job_positions(self, source: str, after: JobId, upto: JobId) -> list[tuple[JobId, int]]:
         """For each job in (after, upto] the source's position at its cut."""
-        return [(job.id, job.cut.get(source, 0)) for job in self._jobs[max(after, 0) : upto]]
+        return [(job, self.position(source, job)) for job in map(JobId, range(max(after, NO_JOB) + 1, upto + 1))]
 
     def job_of(self, source: str, position: int, after: JobId, upto: JobId) -> JobId:
         """The first job of (after, upto] whose cut holds the position."""

@@ -62,6 +62,7 @@ class ArrangementRecord:
 @dataclass
 class Records:
     jobs: list[Job] = field(default_factory=list)
+    """As the ledger had them when it was opened; later ones are in the chain."""
     sources: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     flows: dict[str, FlowRecord] = field(default_factory=dict)
     arrangements: dict[tuple[str, tuple[str, ...]], ArrangementRecord] = field(default_factory=dict)
@@ -78,14 +79,15 @@ class Records:
     def of(entries: Iterable[Entry]) -> Records:
         records = Records()
         for entry in entries:
-            records.take(entry.kind, entry.body)
+            if entry.kind == JOB_CLOSED:
+                records.jobs.append(Job.from_body(entry.body))
+            else:
+                records.take(entry.kind, entry.body)
         return records
 
     def take(self, kind: str, body: Mapping[str, Any]) -> None:
         """Adds what one entry says; a later entry about the same thing replaces an earlier one."""
         match kind:
-            case "job":
-                self.jobs.append(Job.from_body(body))
             case "source":
                 self.sources[body["table"]] = body
             case "flow":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Any
 
@@ -14,13 +14,16 @@ from headgate.runtime.batch import Batch
 from headgate.runtime.catalog import WarehouseCatalog
 from headgate.runtime.jobs import JobChain
 from headgate.runtime.materialization import materialize
-from headgate.runtime.records import CHECKPOINT, Records
+from headgate.runtime.records import CHECKPOINT, JOB_CLOSED, Records
 from headgate.runtime.scratch import Scratch
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.runtime.stored import KeptViews
 from headgate.runtime.tables import Tables
-from headgate.warehouse.ledger import Ledger
+from headgate.warehouse.ledger import Entry, Ledger
 from headgate.warehouse.versioned import VersionedTable
+
+REMEMBERED_JOBS = 1_000
+"""Closed jobs whose cuts and times can be asked for, at least."""
 
 Entries = Sequence[tuple[str, Mapping[str, Any]]]
 
@@ -52,6 +55,27 @@ class State:
         versions = materialize(tables, self.sessions.bulk, self.ledger.verify)
         body = {"tables": {self.tables.path(table): list(found) for table, found in versions}}
         self.record([*more, (CHECKPOINT, body)])
+
+    def forget_jobs(self, before: JobId) -> None:
+        """No table and no source stands at an earlier job; the latest ones are remembered in any case."""
+        with self.lock:
+            self.chain.forget_before(JobId(min(before, self.chain.newest - REMEMBERED_JOBS)))
+
+    def prune(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The ledger's entries that still count: of jobs those that are remembered, of checkpoints one with the latest."""
+        oldest = self.chain.oldest
+        kept = [
+            entry
+            for entry in entries
+            if entry.kind != CHECKPOINT and (entry.kind != JOB_CLOSED or entry.body["id"] >= oldest)
+        ]
+        tables: dict[str, Any] = {}
+        for entry in entries:
+            if entry.kind == CHECKPOINT:
+                tables |= entry.body["tables"]
+        if tables:
+            kept.append(replace(entries[-1], kind=CHECKPOINT, body={"tables": tables}))
+        return kept
 
     def new_batch(self) -> Batch:
         return Batch(self.chain, self.sessions, self.kept, self.scratch, self.project.limits.batch_rows)

@@ -113,6 +113,9 @@ class Upkeep:
                 source.log.trim(state.chain.position(name, self._durable(name)))
             for _, table in state.tables.physical():
                 table.vacuum(verify=state.ledger.verify)
+            state.forget_jobs(
+                min((table.base_through for _, table in state.tables.physical()), default=state.chain.newest)
+            )
             state.scratch.clean(self._folders_in_use)
 
     def _folders_in_use(self) -> set[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,6 +33,8 @@ _LOGGER = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _TICK = timedelta(seconds=_TICK_SECONDS)
 _NEVER = timedelta(days=36_500)
+_PATIENCE = timedelta(seconds=10)
+"""How long a system job waits for its sources."""
 _RECENT = 100
 
 
@@ -55,6 +58,7 @@ class Background:
         self._closed = False
         self._seen_executions = 0
         self._oldest_at: datetime | None = None
+        self._not_before = 0.0
         self.actions: deque[Action] = deque(maxlen=_RECENT)
         for source in scheduler.sources.values():
             source.log.on_full(self._woken.set)
@@ -96,7 +100,7 @@ class Background:
         idle_after = settings.idle_after if settings.system_jobs else _NEVER
         reason = system_job(activity, SystemJobSettings(limits.stream_bytes, idle_after), state.clock.now())
         full = any(source.log.over_limit for source in scheduler.sources.values())
-        if reason is not None:
+        if reason is not None and time.monotonic() >= self._not_before:
             late = [goal.table for goal in goals if goal.table in reason]
             self._run(tuple(late) if late else tuple(stage.name for stage in scheduler.flows.stages()), reason)
         if reason is None and self._upkeep.held_bytes > limits.overlay_bytes and self._lagging():
@@ -115,10 +119,13 @@ class Background:
     def _run(self, tables: tuple[str, ...], reason: str) -> None:
         scheduler = self._scheduler
         self._record("system job", reason)
-        need = Need(
-            scheduler.number(), scheduler.flows.sources_of(tables), scheduler.state.clock.now(), None, frozenset(tables)
-        )
+        now = scheduler.state.clock.now()
+        sources = scheduler.flows.sources_of(tables)
+        need = Need(scheduler.number(), sources, now, now + _PATIENCE, frozenset(tables))
+        # A source that is away is not asked again at once.
+        self._not_before = time.monotonic() + _PATIENCE.total_seconds()
         job = scheduler.cutter.submit(need).result().job
+        self._not_before = 0.0
         scheduler.executor.want(tables, job)
         scheduler.executor.settle(tables, job)
 

@@ -2,8 +2,8 @@
 
     needs ──► (while the replicas they need are busy, more come in) ──► plan ──► sample ──► capture ──► close ──► job
 
-One cut at a time; those who come while one is under way are planned together for the next. What cannot be captured
-fails the queries that need that source, nobody else.
+Of a source, one capture is under way at a time; those who come meanwhile are planned together for the next. Cuts whose
+sources differ do not wait for each other. What cannot be captured fails the queries that need that source, nobody else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -68,8 +68,11 @@ class Cutter:
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._seconds: dict[str, float] = {}
+        self._asked: set[str] = set()
+        """Sources whose capture is under way."""
         self._closed = False
         self.cuts = 0
+        self._captures = ThreadPoolExecutor(max(1, len(sources)), thread_name_prefix="cut")
         self._thread = threading.Thread(target=self._loop, name="scheduler", daemon=True)
         self._thread.start()
 
@@ -103,21 +106,25 @@ class Cutter:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
+        self._captures.shutdown(wait=True, cancel_futures=True)
         for each in self._waiting:
             if each.future.set_running_or_notify_cancel():
                 each.future.set_exception(_closed())
 
     def _loop(self) -> None:
-        while True:
-            with self._changed:
+        with self._changed:
+            while True:
                 self._changed.wait_for(lambda: self._closed or self._waiting)
                 self._gather()
                 if self._closed:
                     return
-                self._waiting = [each for each in self._waiting if not each.future.cancelled()]
                 cut = self._next()
-            if cut is not None:
-                self._make(*cut)
+                if cut is None:
+                    # Whoever waits needs a source whose capture is under way.
+                    self._changed.wait()
+                    continue
+                self._asked |= cut[0].sources
+                self._captures.submit(self._make, *cut)
 
     def _gather(self) -> None:
         """Lets more needs come in while a cut could not be worked on anyway."""
@@ -129,18 +136,29 @@ class Cutter:
             self._changed.wait(min(left, 0.05))
 
     def _next(self) -> tuple[Cut, list[_Waiting]] | None:
-        """The first cut of the plan and whom it serves."""
+        """The first cut of the plan that can be made now, and whom it serves."""
+        self._waiting = [each for each in self._waiting if not each.future.cancelled()]
         if not self._waiting:
             return None
         captured = {name: source.captured.at for name, source in self._sources.items()}
         cuts = plan_cuts([each.need for each in self._waiting], self._clock.now(), self._seconds, captured)
-        cut = cuts[0]
+        cut = next((cut for cut in cuts if self._asked.isdisjoint(cut.sources)), None)
+        if cut is None:
+            return None
         served = {need.query for need in cut.needs}
         chosen = [each for each in self._waiting if each.need.query in served]
         self._waiting = [each for each in self._waiting if each.need.query not in served]
         return cut, chosen
 
     def _make(self, cut: Cut, served: Sequence[_Waiting]) -> None:
+        try:
+            self._serve(cut, served)
+        finally:
+            with self._changed:
+                self._asked -= cut.sources
+                self._changed.notify_all()
+
+    def _serve(self, cut: Cut, served: Sequence[_Waiting]) -> None:
         began = time.monotonic()
         samples, errors = self._capture(cut, self._latest(served))
         captured = time.monotonic()

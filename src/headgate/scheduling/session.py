@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from dataclasses import replace
 
 from headgate.config.durations import format_duration
 from headgate.config.settings import Freshness
@@ -22,7 +22,7 @@ from headgate.sql.tail import Setting, Tail, parse_setting, split_tail
 class Answer(SnapshotAnswer):
     """The rows of a query, and the receipt that says how fresh they are and what that cost."""
 
-    def __init__(self, answer: SnapshotAnswer, receipt: Callable[[float], Receipt] | None) -> None:
+    def __init__(self, answer: SnapshotAnswer, receipt: Receipt | None) -> None:
         # The snapshot is this answer's from now on.
         answer._finalizer.detach()
         super().__init__(answer._dataframe, answer.job, answer._storage, answer._release)
@@ -36,7 +36,8 @@ class Answer(SnapshotAnswer):
                 "an answer from a job that was named has no receipt",
                 hint="its job says what it holds: warehouse.job(…)",
             )
-        return self._receipt(self.read_seconds)
+        waited = replace(self._receipt.waited, read=self._receipt.waited.read + self.read_seconds)
+        return replace(self._receipt, waited=waited)
 
 
 class Session:
@@ -93,7 +94,7 @@ class Session:
             self._floor = max(self._floor, answer.job) if tables else self._floor
         waited = asked.capture + asked.queue + asked.spark
         planned = max(0.0, time.monotonic() - began - waited)
-        return self._held(Answer(answer, lambda read: self._scheduler.receipt(asked, answer.job, planned + read)))
+        return self._held(Answer(answer, self._scheduler.receipt(asked, answer.job, planned)))
 
     def cancel(self) -> None:
         """Ends the waiting of this session's queries: each raises `Cancelled` and lets go of what it had."""

@@ -4,15 +4,15 @@
 
 Every append is one commit on exactly the version this owner saw last. Opening appends an `owner` entry with the next
 epoch, so from then on a former owner's append fails with `Fenced`, however long it was paused; it is never retried.
-Entries are kept in memory; the table's many small files become one when there are `COMPACT_FILES` of them, and the
-log below is cleaned.
+Entries are kept in memory; the table's many small files become one when there are `COMPACT_FILES` of them, without the
+entries that no longer count (`prune`), and the log below is cleaned.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import RLock
 from typing import Any
@@ -60,6 +60,9 @@ class Entry:
     body: Mapping[str, Any]
 
 
+Prune = Callable[[Sequence[Entry]], Sequence[Entry]]
+
+
 class Ledger:
     """The ledger of a warehouse that this process owns."""
 
@@ -72,6 +75,8 @@ class Ledger:
         self._clock = clock
         self._step = step
         self._lock = RLock()
+        self.prune: Prune = list
+        """Chooses, when files become one, the entries that still count; they are numbered anew."""
         self._epoch = max((entry.epoch for entry in entries), default=0) + 1
 
     @classmethod
@@ -122,7 +127,11 @@ class Ledger:
             self._entries.extend(added)
             self._step("after-ledger")
             if len(self._store.index.files) >= COMPACT_FILES:
-                self._put(self._entries, self._store.index.files)
+                kept = [
+                    replace(entry, sequence=number) for number, entry in enumerate(self.prune(self._entries), start=1)
+                ]
+                self._put(kept, self._store.index.files)
+                self._entries = kept
                 self._store.vacuum(verify=self.verify)
 
     def verify(self) -> None:
