@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 NAME ?= maintenance
 SCALE ?= small
-SECONDS ?= 600
+SECONDS ?= 1200
 SEED ?= 7
 BENCHMARKS := maintenance capture gears
 
@@ -27,8 +27,12 @@ test: $(INSTALLED) ## Run all tests
 thorough: $(INSTALLED) ## Every test, many more random flows and every point of a crash; takes hours
 	HEADGATE_EXAMPLES=100 $(PYTHON) -m pytest -q -n 2 --dist worksteal -m ""
 
-soak: $(INSTALLED) ## Kill and cut everything at random for ten minutes a method: make soak SECONDS=600 SEED=7
-	HEADGATE_SOAK_SECONDS=$(SECONDS) HEADGATE_SOAK_SEED=$(SEED) $(PYTHON) -m pytest -q -m "" tests/resumption
+soak: export HEADGATE_SOAK_SECONDS = $(SECONDS)
+soak: export HEADGATE_SOAK_SEED = $(SEED)
+soak: $(INSTALLED) ## Read and write for twenty minutes, then kill and cut everything for as long: make soak SECONDS=1200 SEED=7
+	$(PYTHON) -m pytest -q tests/soak
+	$(PYTHON) -m pytest -q tests/serializability/test_kills.py
+	$(PYTHON) -m pytest -q -m "" tests/resumption
 
 lint: $(INSTALLED) ## Check style, types and the layers
 	$(PYTHON) -m ruff check .

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from headgate.capture.postgres.problems import ValueDoesNotFit
 from headgate.capture.postgres.snapshot import copy_tables, cut_ranges
 from headgate.capture.source import Progress
 from tests.postgres.logged import EVERYTHING, logged, source_rows
+from tests.postgres.writing import writers
 
 
 def test_ranges_hold_every_row_once(database: str, connection: psycopg.Connection) -> None:
@@ -65,40 +65,19 @@ def test_capture_goes_on_from_exactly_the_load_while_writers_write(
     database: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     connection.execute(
-        "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a SELECT i, 0 FROM generate_series(1, 200) i"
+        "CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a SELECT i, 0 FROM generate_series(1, 200) i"
     )
-    ended = threading.Event()
-
-    def write(first: int) -> None:
-        with psycopg.connect(database, autocommit=True) as writer:
-            number = first
-            while not ended.is_set():
-                number += 2
-                writer.execute("UPDATE a SET v = v + 1 WHERE id = %s", [number % 200 + 1])
-                writer.execute("INSERT INTO a VALUES (%s, -1)", [1000 + number])
-                writer.execute("DELETE FROM a WHERE id = %s", [1000 + number - 20])
-                time.sleep(0.002)
-
-    writers = [threading.Thread(target=write, args=[first]) for first in (0, 1)]
-    for writer in writers:
-        writer.start()
-    try:
+    with writers(database, 200):
         time.sleep(0.1)
         with logged(database, tmp_path, "a") as source:
             for _ in range(5):
                 time.sleep(0.05)
                 source.catch_up()
-            ended.set()
-            for writer in writers:
-                writer.join()
-            source.catch_up()
-            # A row that came twice, or not at all, makes the replica's steps fail.
-            assert source.replica("a") == source_rows(connection, "a")
             assert len(source.log.transactions(0, EVERYTHING)) > 50
-    finally:
-        ended.set()
-        for writer in writers:
-            writer.join()
+    with logged(database, tmp_path, "a") as source:
+        source.catch_up()
+        # A row that came twice, or not at all, makes the replica's steps fail.
+        assert source.replica("a") == source_rows(connection, "a")
 
 
 @pytest.mark.parametrize("broken", ["copy_tables", "begin"])

@@ -5,15 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+import headgate
 from headgate.capture.postgres import snapshot
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import ValueDoesNotFit
@@ -22,6 +22,8 @@ from headgate.capture.source import Progress
 from headgate.runtime.spark_ranges import SparkRanges
 from headgate.runtime.spark_sessions import SparkSessions
 from tests.postgres.logged import logged, source_rows
+from tests.postgres.warehouses import project, rows
+from tests.postgres.writing import writers
 
 ROWS = 6000
 
@@ -42,31 +44,6 @@ def table(connection: psycopg.Connection) -> None:
     )
 
 
-@contextmanager
-def writers(dsn: str) -> Iterator[None]:
-    ended = threading.Event()
-
-    def write(first: int) -> None:
-        with psycopg.connect(dsn, autocommit=True) as writer:
-            number = first
-            while not ended.is_set():
-                number += 2
-                writer.execute("UPDATE a SET n = n + 1 WHERE id = %s", [number % ROWS + 1])
-                writer.execute("INSERT INTO a VALUES (%s, 'new')", [10_000 + number])
-                writer.execute("DELETE FROM a WHERE id = %s", [10_000 + number - 20])
-                time.sleep(0.002)
-
-    threads = [threading.Thread(target=write, args=[first]) for first in (0, 1)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
-
-
 def leftovers(folder: Path) -> list[Path]:
     return [path for path in (folder / "spool").rglob("*") if path.exists()]
 
@@ -76,7 +53,7 @@ def test_a_load_through_spark_is_what_the_source_has_while_writers_write(
     large: LargeLoads, database: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     heard: list[Progress] = []
-    with writers(database):
+    with writers(database, ROWS):
         time.sleep(0.05)
         with logged(database, tmp_path, "a", "empty", large=large, progress=heard.append) as source:
             loaded = source.log.transactions(0, source.log.end)[0]
@@ -89,6 +66,26 @@ def test_a_load_through_spark_is_what_the_source_has_while_writers_write(
     assert heard[-1].is_done and heard[-1].rows == loaded.rows["a"]
     assert len(heard) > 5 and heard[0].remaining is not None
     assert not leftovers(tmp_path)
+
+
+@pytest.mark.usefixtures("table")
+def test_a_warehouse_loads_through_spark_what_is_beyond_its_limit(
+    spark_sessions: SparkSessions, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through_spark: list[int] = []
+    read = SparkRanges.__call__
+
+    def note(self: SparkRanges, ranges: Sequence[snapshot.TableRange], *others: Any) -> Any:
+        through_spark.append(len(ranges))
+        return read(self, ranges, *others)
+
+    monkeypatch.setattr(SparkRanges, "__call__", note)
+    flows = "CREATE MATERIALIZED VIEW n AS SELECT COUNT(*) AS n FROM bank.a;"
+    settings = project(tmp_path, database, "trigger", ["a"], flows)
+    with headgate.open({**settings, "limits": {"spark_load_bytes": "64 KiB"}}) as warehouse:
+        assert through_spark == [1]
+        warehouse.refresh()
+        assert rows(warehouse, "SELECT n FROM n") == [(ROWS,)]
 
 
 @pytest.mark.usefixtures("table")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -15,6 +12,7 @@ import pytest
 from headgate.capture.postgres import log
 from headgate.capture.postgres.pgoutput import read_lsn
 from tests.postgres.logged import logged, source_rows
+from tests.postgres.writing import writers
 
 
 def test_none_is_left_between_long_periods_while_writers_write(
@@ -22,17 +20,17 @@ def test_none_is_left_between_long_periods_while_writers_write(
 ) -> None:
     monkeypatch.setattr(log, "_LONG_PERIOD", 0.3)
     monkeypatch.setattr(log, "_REREAD_RATIO", 1000)
-    connection.execute("CREATE TABLE a (id int PRIMARY KEY, v text)")
-    with logged(database, tmp_path, "a") as source, transactions(database) as count:
+    connection.execute("CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a VALUES (1, 0)")
+    with logged(database, tmp_path, "a") as source, writers(database, 1) as rounds:
         source.catch_up()
         for _ in range(3):
             time.sleep(0.3)
             source.catch_up()
-            until, before = time.monotonic() + 0.2, count[0]
+            until, before = time.monotonic() + 0.2, sum(rounds)
             while time.monotonic() < until:
                 assert senders(connection) == []
                 time.sleep(0.02)
-            assert count[0] > before
+            assert sum(rounds) > before
         # Between short ones it stays: to come back would cost the server more than it saves.
         monkeypatch.setattr(log, "_LONG_PERIOD", 60.0)
         source.catch_up()
@@ -76,27 +74,6 @@ def settle(pid: int) -> None:
     while processor_seconds(pid) != used:
         used = processor_seconds(pid)
         time.sleep(0.1)
-
-
-@contextmanager
-def transactions(dsn: str) -> Iterator[list[int]]:
-    """Commits all the time; how many so far."""
-    ended, count = threading.Event(), [0]
-
-    def write() -> None:
-        with psycopg.connect(dsn, autocommit=True) as writer:
-            while not ended.is_set():
-                writer.execute("INSERT INTO a VALUES (%s, repeat('x', 100))", [count[0]])
-                count[0] += 1
-                time.sleep(0.001)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield count
-    finally:
-        ended.set()
-        thread.join()
 
 
 def senders(connection: psycopg.Connection) -> list[tuple[int, int]]:

@@ -275,7 +275,8 @@ def _going_back(answers: Sequence[tuple[Event, Seen]]) -> Iterator[str]:
 
 
 def _refused(refusal: Event) -> Iterator[str]:
-    if refusal["when_stale"] != "fail" or refusal["deadline"] is None:
+    nothing = refusal["when_stale"] == "serve" and "there is no snapshot that all of" in refusal["what"]
+    if (refusal["when_stale"] != "fail" and not nothing) or refusal["deadline"] is None:
         yield "refused, though it did not ask for that"
     elif refusal["ended_at"] - refusal["began_at"] < refusal["deadline"] - TICK:
         yield f"refused before its deadline of {refusal['deadline']} s"

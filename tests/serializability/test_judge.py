@@ -220,10 +220,13 @@ def test_a_later_job_that_holds_less_is_found() -> None:
 
 def test_refusals_are_judged() -> None:
     refusal = {key: value for key, value in older().items() if key not in ("receipt", "rows", "again", "job")}
-    refusal |= {"event": "refusal", "when_stale": "fail", "deadline": 0.4}
+    refusal |= {"event": "refusal", "when_stale": "fail", "deadline": 0.4, "what": "no answer could be made"}
     assert judge([*right(), refusal]).problems == ()
     assert judge([*right(), {**refusal, "deadline": 2.0}]).problems != ()
     assert judge([*right(), {**refusal, "when_stale": "wait"}]).problems != ()
+    assert judge([*right(), {**refusal, "when_stale": "serve"}]).problems != ()
+    nothing = {"when_stale": "serve", "what": "there is no snapshot that all of a, b hold"}
+    assert judge([*right(), {**refusal, **nothing}]).problems == ()
 
 
 def test_a_line_that_was_not_finished_is_left_out(tmp_path: Path) -> None:

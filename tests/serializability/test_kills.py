@@ -33,7 +33,7 @@ SECONDS = float(os.environ.get("HEADGATE_SOAK_SECONDS", "0"))
 SEED = int(os.environ.get("HEADGATE_SOAK_SEED", "7"))
 VICTIMS = ("executor", "server", "process")
 FOREVER = 1e6
-ANSWERS = 3
+ANSWERS = 2
 """That many a process gives at least between two kills."""
 
 
@@ -42,7 +42,7 @@ class Observer:
 
     def __init__(self, folder: Path, dsns: Mapping[str, str], executor: str) -> None:
         self._folder = folder
-        self._run = Run(str(folder), dsns, FOREVER, executor, master=CLUSTER, threads=3)
+        self._run = Run(str(folder), dsns, FOREVER, executor, master=CLUSTER, threads=2)
         self._lives = 0
         self._start()
 

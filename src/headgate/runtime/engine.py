@@ -177,9 +177,10 @@ class Engine:
         state = self._state
         with state.lock:
             self._require_open()
+            # Asked before the cut is made, which then holds what was read.
+            reread = self._reread()
             job, as_of = next_job(self._sources, state.chain, samples, self._clock.now())
             if job is not None:
-                reread = self._reread()
                 # Jobs since a table was stopped would show it older than the others.
                 forgotten = [(FORGOTTEN, {"before": job.id, "sources": reread})] if reread else []
                 state.record([(JOB_CLOSED, job.body()), *forgotten])

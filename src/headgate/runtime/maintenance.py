@@ -10,19 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headgate.capture.source import Source
 from headgate.dataflow.flow import Flow
 from headgate.delta.changes import JobId
-from headgate.errors import FlowFailed, HeadgateError
+from headgate.errors import FlowFailed, HeadgateError, TransientError
 from headgate.runtime.batch import Batch
 from headgate.runtime.flows import Stage, first_line
 from headgate.runtime.jobs import JobChain
 from headgate.runtime.procedures import CallFailed
-from headgate.runtime.retrying import retried
+from headgate.runtime.retrying import is_transient, retried
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.storage import Folder
+
+
+class SparkTrouble(TransientError):
+    """Spark lost what it worked with, more than once in a row."""
 
 
 def batch_ends(chain: JobChain, sources: Iterable[Source], after: JobId, upto: JobId, many_rows: int) -> list[JobId]:
@@ -81,7 +86,14 @@ def advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
     try:
         with storage_problems(Folder.at(batch.scratch.folder)):
             retried(lambda: stage.advance(upto, batch), f"stage {stage.name}")
-    except (PySparkException, FlowFailed) as error:
+    except (PySparkException, Py4JError, FlowFailed) as error:
+        if is_transient(error):
+            # Not the flow's failure: it is met again when someone asks again.
+            raise SparkTrouble(
+                f"Spark could not run {stage.name}: {first_line(error)}", hint="ask again when its executors are back"
+            ) from error
+        if isinstance(error, Py4JError):
+            raise
         after = stage.target.through
         if upto - after == 1 or isinstance(error, CallFailed):
             raise _failure(stage, upto, flow, error) from error

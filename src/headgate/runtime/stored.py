@@ -17,7 +17,7 @@ from headgate.delta.changes import JobId
 from headgate.runtime.views import Views
 from headgate.warehouse.changes import ChangeSet, conform
 from headgate.warehouse.spec import TableSpec
-from headgate.warehouse.versioned import VersionedTable
+from headgate.warehouse.versioned import Pin, VersionedTable
 
 _KEPT_COUNTS = 64
 
@@ -133,6 +133,7 @@ class BatchViews:
         kept.begin()
         self._changes: dict[tuple[str, JobId, JobId], tuple[str, pa.Table] | None] = {}
         self._whole: dict[tuple[str, JobId], str] = {}
+        self._pins: list[Pin] = []
 
     @property
     def session(self) -> SparkSession:
@@ -166,11 +167,15 @@ class BatchViews:
             if table.is_small(job):
                 self._whole[place] = self._kept.view(self.session, table, job)
             else:
-                self._whole[place] = self.of_frame(table.main.frame(self.session, job))
+                pin = table.main.pin(job)
+                self._pins.append(pin)
+                self._whole[place] = self.of_frame(pin.frame(self.session))
         return self._whole[place]
 
     def close(self) -> None:
         self._views.close()
+        for pin in self._pins:
+            pin.release()
         self._kept.end()
 
 

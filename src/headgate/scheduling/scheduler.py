@@ -130,7 +130,7 @@ class Scheduler:
                 except SnapshotGone:
                     # Jobs went on meanwhile and one of the tables let this one go.
                     if query.missed is not None:
-                        raise
+                        raise _nothing_to_serve(query) from None
                     continue
                 if query.missed is not None and snapshot.job < floor:
                     query.missed += f"; the session has seen job {floor} already, this is job {snapshot.job}"
@@ -304,6 +304,13 @@ class Scheduler:
             cannot_promise(self.sources[name].capabilities),
             asked,
         )
+
+
+def _nothing_to_serve(query: Query) -> TooStale:
+    return TooStale(
+        f"there is no snapshot that all of {', '.join(query.tables)} hold, and a newer one could not be made: {query.missed}",
+        hint="ask again: the tables that lag behind are on their way; a larger retention: {jobs: …} holds snapshots longer",
+    )
 
 
 class _DeadlinePassed(Exception):

@@ -241,12 +241,13 @@ class VersionedTable:
 
     def collected(self, job: JobId) -> pa.Table:
         """The whole snapshot in the driver's memory; for small tables."""
-        base, overlay = self._state(job)
-        stored = self._reader.rows(base.index.files)
-        changes = overlay.slice(base.through, job)
-        if changes is None:
-            return stored
-        rows = changes.read()
+        # Pinned, because the files of a base go when it is replaced meanwhile and nobody holds it.
+        with self.pin(job) as pin:
+            stored = self._reader.rows(pin.base.index.files)
+            changes = self._overlay.slice(pin.base.through, job)
+            if changes is None:
+                return stored
+            rows = changes.read()
         codes = code(rows, self.spec.key)
         images = images_of(rows, codes)
         if stored.num_rows:
@@ -262,15 +263,16 @@ class VersionedTable:
         session: SparkSession | None = None,
     ) -> pa.Table:
         """Rows of the snapshot at `job` whose `columns`, a prefix of the sort order, equal one of the key rows."""
-        base, overlay = self._state(job)
         lookup = Lookup(self.spec, columns, keys)
-        changes = overlay_rows(lookup, overlay, base.through, job)
-        return snapshot_rows(
-            lookup, base.index, changes, select, self._reader, self._folder, session, self.limits.lookup_bytes
-        )
+        with self.pin(job) as pin:
+            base = pin.base
+            changes = overlay_rows(lookup, self._overlay, base.through, job)
+            return snapshot_rows(
+                lookup, base.index, changes, select, self._reader, self._folder, session, self.limits.lookup_bytes
+            )
 
     def frame(self, session: SparkSession, job: JobId) -> DataFrame:
-        """The whole snapshot at `job`, usable while the job is retained or pinned."""
+        """The whole snapshot at `job`, usable while the job is pinned, or nothing is materialized."""
         base, overlay = self._state(job)
         key = (session, base, job)
         found = self._frames.get(key)
@@ -291,7 +293,8 @@ class VersionedTable:
     def unpin(self, pin: Pin) -> None:
         with self._lock:
             self._pins.discard(pin)
-            self._trim()
+            if pin.base is not self._bases[-1] or pin.job < self._retain_from:
+                self._trim()
 
     def release(self, job: JobId) -> None:
         """No consumer needs changes of jobs up to `job`, or a snapshot before it, any more."""
@@ -375,10 +378,11 @@ class VersionedTable:
             pinned = [pin.base for pin in self._pins if pin.job == job]
         if job > overlay.upto:
             raise self._gone(f"job {job}")
+        if pinned:
+            # Whoever pinned it goes on with the base it began with: a newer one is not kept for it.
+            return pinned[0], overlay
         if job >= self._retain_from:
             return next(base for base in reversed(bases) if base.through <= job), overlay
-        if pinned:
-            return pinned[0], overlay
         raise self._gone(f"job {job}")
 
     def _gone(self, what: str) -> SnapshotGone:

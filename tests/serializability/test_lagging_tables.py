@@ -1,0 +1,55 @@
+"""Tables that nobody asked for lag behind: queries over them and others get one snapshot all the same, or are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate import Warehouse
+from headgate.runtime.spark_sessions import SparkSessions
+from headgate.scheduling.scheduler import TooStale
+from tests.scheduling.bank import deposit, open_bank
+
+JOBS = 5
+BOTH = "SELECT t.total, n.name FROM totals t JOIN names n ON n.branch = t.branch"
+
+
+@pytest.fixture
+def bank(spark_sessions: SparkSessions, tmp_path: Path) -> Iterator[Warehouse]:
+    """Totals are at job 5 and hold the last two jobs; names are at job 1."""
+    with open_bank(tmp_path, retention={"jobs": 2}) as warehouse:
+        with warehouse.source("bank").transaction() as transaction:
+            transaction.insert("branches", {"branch": 1, "name": "main"})
+        warehouse.refresh()
+        for account in range(2, JOBS + 1):
+            deposit(warehouse, (account, 1, 100))
+            with warehouse.sql("SELECT total FROM totals") as answer:
+                assert answer.job == account
+        warehouse._upkeep.release()
+        yield warehouse
+
+
+def test_a_table_that_was_left_far_behind_catches_up_to_what_the_others_hold(bank: Warehouse) -> None:
+    with bank.session().sql(BOTH, max_staleness="any") as answer:
+        assert answer.job >= JOBS - 1
+        assert [tuple(row) for row in answer.collect()] == [(100 * (answer.job - 1), "MAIN")]
+
+
+def test_without_a_common_snapshot_nothing_is_served(bank: Warehouse) -> None:
+    with bank._running.paused(), pytest.raises(TooStale, match="there is no snapshot that all of totals, names hold"):
+        bank.session().sql(BOTH, max_staleness=0, deadline=0.1, when_stale="serve")
+
+
+def test_a_session_that_would_go_back_is_refused_or_told(bank: Warehouse) -> None:
+    with bank._running.paused():
+        with pytest.raises(TooStale, match=f"the session has seen job {JOBS} already"):
+            bank.sql("SELECT name FROM names", max_staleness="any", deadline=0.1)
+        with bank.sql("SELECT name FROM names", max_staleness="any", deadline=0.1, when_stale="serve") as answer:
+            assert answer.receipt.missed and answer.job == 1
+            assert f"the session has seen job {JOBS} already, this is job 1" in str(answer.receipt.why_missed)
+        with bank.session().sql("SELECT name FROM names", max_staleness="any") as answer:
+            assert answer.job == 1 and not answer.receipt.missed
+    with bank.sql("SELECT name FROM names", max_staleness="any") as answer:
+        assert answer.job >= JOBS
