@@ -8,7 +8,7 @@ NAME ?= maintenance
 SCALE ?= small
 SECONDS ?= 1200
 SEED ?= 7
-BENCHMARKS := maintenance capture gears
+BENCHMARKS := maintenance capture gears snapshots zones riders
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test thorough soak lint format bench ci clean

@@ -5,9 +5,10 @@
 Each client's queries arrive as a Poisson process, one at a time. Half of the clients want bound 0, the other half 1, 2, 5 or 10 s;
 all give up at a deadline. A writer commits transfers between branches at a steady rate.
 
-    maintenance_executions_per_query   batches of jobs that were brought through the flow, per query: the batches of all of its
-                                       stages over the number of its stages, since each batch passes through each
-    stage_executions_per_query         the batches of all stages
+    maintenance_executions_per_query   batches of jobs that were brought through the whole flow, per query: how often the table
+                                       that is asked for moved
+    stage_executions_per_query         batches of all three stages: the two replicas and the view; a replica takes jobs as they are
+                                       closed, and the view then several of them at once
     snapshots_per_query                different jobs that were read, per query
     jobs_per_query                     jobs that were closed, per query
     bounds_met                         queries whose answer came in time, holds every transfer acknowledged before the instant that
@@ -30,6 +31,7 @@ from random import Random
 
 import headgate
 from benchmarks.report import parse_scale, publish, say
+from benchmarks.spark import spark_settings
 from headgate import Receipt, Warehouse
 from headgate.errors import TransientError
 
@@ -42,7 +44,6 @@ LOOSER = (1.0, 2.0, 5.0, 10.0)
 TRANSFERS_PER_SECOND = 20.0
 ROWS_PER_TRANSFER = 6
 BRANCHES = 50
-SPARK = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
 
 FLOW = """
 CREATE MATERIALIZED VIEW branch_totals AS
@@ -54,7 +55,7 @@ QUERY = "SELECT SUM(entries) AS entries, SUM(total) AS total FROM branch_totals"
 TARGETS = {"maintenance_executions_per_query": ("<=", 0.2), "bounds_met": (">=", 1.0)}
 
 
-def open_bank(folder: Path) -> Warehouse:
+def open_bank(folder: Path, scale: str) -> Warehouse:
     (folder / "flows").mkdir()
     (folder / "flows" / "bank.sql").write_text(FLOW, encoding="utf-8")
     tables: Mapping[str, object] = {
@@ -66,7 +67,7 @@ def open_bank(folder: Path) -> Warehouse:
             "name": "riders",
             "storage": str(folder / "warehouse"),
             "libraries": [{"glob": {"include": f"{folder}/flows/**"}}],
-            "spark": SPARK,
+            "spark": spark_settings(scale, "2g"),
             "sources": {"bank": {"type": "memory", "tables": tables}},
         }
     )
@@ -111,6 +112,27 @@ class Writer:
     def before(self, at: float) -> int:
         """Transfers acknowledged before an instant."""
         return bisect.bisect_left(self.acknowledged, at)
+
+
+class Watcher:
+    """Sees each job that the table reaches; a batch takes several times as long as the time between two looks."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self._ended = threading.Event()
+        self.reached: set[int] = set()
+
+    def watch(self) -> None:
+        first = self._look()
+        while not self._ended.wait(0.02):
+            self.reached.add(self._look())
+        self.reached.discard(first)
+
+    def _look(self) -> int:
+        return next(table.through for table in self._warehouse.status.tables if table.name == "branch_totals")
+
+    def end(self) -> None:
+        self._ended.set()
 
 
 @dataclass(frozen=True)
@@ -172,17 +194,17 @@ class Client:
 
 
 def measure(scale: str, folder: Path) -> dict[str, object]:
-    with open_bank(folder) as warehouse:
+    with open_bank(folder, scale) as warehouse:
         writer = Writer(warehouse)
         clients = [Client(number, warehouse, writer) for number in range(CLIENTS)]
         for number in range(WARM_UP_QUERIES[scale]):
             writer.commit()
             clients[number % CLIENTS].ask(time.monotonic())
-        stages = len(warehouse.tables)
         say(f"{CLIENTS} clients ask {QUERIES_PER_SECOND[scale]:g} queries a second for {SECONDS[scale]:g} s")
         before, executed = warehouse.newest_job, warehouse.status.executions
-        with ThreadPoolExecutor(CLIENTS + 1) as pool:
-            writing = pool.submit(writer.write)
+        watcher = Watcher(warehouse)
+        with ThreadPoolExecutor(CLIENTS + 2) as pool:
+            writing, watching = pool.submit(writer.write), pool.submit(watcher.watch)
             start = time.monotonic()
             end = start + SECONDS[scale]
             asking = [
@@ -193,14 +215,20 @@ def measure(scale: str, folder: Path) -> dict[str, object]:
                     each.result()
             finally:
                 writer.end()
+                watcher.end()
             writing.result()
+            watching.result()
             took = time.monotonic() - start
-        jobs, executions = warehouse.newest_job - before, warehouse.status.executions - executed
         asked = [each for client in clients for each in client.asked]
-        return figures(asked, jobs, executions, stages, took)
+        per_query = {
+            "maintenance_executions_per_query": len(watcher.reached) / len(asked),
+            "stage_executions_per_query": (warehouse.status.executions - executed) / len(asked),
+            "jobs_per_query": (warehouse.newest_job - before) / len(asked),
+        }
+        return {**per_query, **figures(asked), "queries_per_second": len(asked) / took}
 
 
-def figures(asked: Sequence[Asked], jobs: int, executions: int, stages: int, took: float) -> dict[str, object]:
+def figures(asked: Sequence[Asked]) -> dict[str, object]:
     count = len(asked)
     answered = [(each, each.receipt) for each in asked if each.receipt is not None]
     for each in asked:
@@ -216,11 +244,8 @@ def figures(asked: Sequence[Asked], jobs: int, executions: int, stages: int, too
         for bound in (0.0, *LOOSER)
     }
     return {
-        "maintenance_executions_per_query": executions / stages / count,
         "bounds_met": _share([each.wrong is None and each.missed is None for each in asked]),
         "wrong_answers": sum(each.wrong is not None for each in asked),
-        "stage_executions_per_query": executions / count,
-        "jobs_per_query": jobs / count,
         "snapshots_per_query": len({each.job for each, _ in answered}) / count,
         "rode_along": _share([found.rode_along for _, found in answered]),
         "caused_a_job": _share([found.closed_job for _, found in answered]),
@@ -228,8 +253,6 @@ def figures(asked: Sequence[Asked], jobs: int, executions: int, stages: int, too
         **_percentiles("answer", [each.answered - each.asked for each, _ in answered]),
         **_percentiles("late", [each.late for each in asked]),
         "queries": count,
-        "queries_per_second": count / took,
-        "stages": stages,
         "deadline": DEADLINE,
         "by_bound": by_bound,
     }

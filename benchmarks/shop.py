@@ -2,7 +2,8 @@
 
 The shape follows the store_sales flow of the on-demand ETL experiments (TPC-DS derived): a job is 48 purchases with
 about 570 line items. *inserts* brings new purchases; of *mixed*, half are new and half change or delete old ones
-at scattered keys; of *stream*, half change one of 200 purchases, so that the same groups change in many jobs.
+at scattered keys. In a stream of jobs the same groups change in many of them: of *stream*, half bring further line items
+for one of 200 purchases, of items that it has; of *updates*, half overwrite one of 200 purchases and its line items.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ def project(storage: Path, flows: Path, key_type: str, spark: dict[str, str]) ->
         "libraries": [{"glob": {"include": f"{flows}/**"}}],
         "spark": spark,
         "retention": {"jobs": 3},
+        # Nothing but what is measured runs.
+        "background": {"system_jobs": False, "idle_after": "1h", "oldest_changes": "1h"},
         "sources": {"shop": {"type": "memory", "tables": tables}},
     }
 
@@ -99,6 +102,7 @@ class Shop:
     next_number: int = 0
     _random: np.random.Generator = field(init=False)
     _gone: set[int] = field(default_factory=set)
+    _next_line: int = LINES_PER_PURCHASE
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
@@ -174,10 +178,10 @@ class Shop:
             rows += 3
         for numbers in np.array_split(self.new_numbers(fresh), 4):
             rows += self._set(source, numbers)
-        if kind == "stream":
+        if kind in ("stream", "updates"):
             pool = self._random.choice(self._pool, PURCHASES_PER_JOB - fresh, replace=False)
             for numbers in np.array_split(pool, 4):
-                rows += self._set(source, numbers)
+                rows += self._set(source, numbers) if kind == "updates" else self._add_lines(source, numbers)
         if kind == "mixed":
             old = self.old_numbers(PURCHASES_PER_JOB - fresh)
             for numbers in np.array_split(old[: len(old) // 2], 2):
@@ -192,6 +196,18 @@ class Shop:
             transaction.insert_many("purchases", self.purchase_rows(numbers))
             transaction.insert_many("lineitems", lines)
         return len(numbers) + int(lines.num_rows)
+
+    def _add_lines(self, source: MemorySource, numbers: np.ndarray) -> int:
+        """Further line items of purchases, always of the same items."""
+        lines = self.line_rows(numbers, LINES_PER_PURCHASE)
+        places = np.tile(np.arange(LINES_PER_PURCHASE), len(numbers))
+        items = (np.repeat(numbers, LINES_PER_PURCHASE) * LINES_PER_PURCHASE + places) % ITEMS
+        lines = lines.set_column(1, "line", pa.array((places + self._next_line).astype(np.int32)))
+        lines = lines.set_column(2, "item_id", pa.array(items))
+        self._next_line += LINES_PER_PURCHASE
+        with source.transaction() as transaction:
+            transaction.insert_many("lineitems", lines)
+        return int(lines.num_rows)
 
     def _delete(self, source: MemorySource, numbers: np.ndarray) -> int:
         with source.transaction() as transaction:

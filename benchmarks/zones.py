@@ -14,14 +14,16 @@ procedures with staging tables outside of headgate:
 Eleven of twelve rows are orders, so while the lookup is slow, the orders' operators pile up input that they cannot work on.
 Readers run a heavy query again and again. Spark has more slots than the machine has cores, which is what pool weights share out.
 
-Rows arrive at 150 (low) or 700 (high) a second; a query at bound 0 closes a job at random intervals. A lookup is made so expensive,
-once and for all runs, that the high rate's lookups take half of what the machine can do. Each of the jobs has a latency: from its
+Rows arrive at 150 (low) or 700 (high) a second; a query at bound 0 closes a job at random intervals. Each round, a lookup is made
+so expensive that the high rate's lookups take half of what the machine can do. Each of the jobs has a latency: from its
 query's arrival until all tables are there. Policies take turns; `zone_aware_vs_plain` is plain's mean latency over
-zone-aware's, of one round.
+zone-aware's, of one round. Without a backlog both policies give the same weights; `growth` tells whether one built up: the mean latency
+of the last quarter of the jobs over that of the first.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
 import threading
 import time
@@ -31,20 +33,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-import matplotlib
-
-matplotlib.use("Agg")
 import numpy as np
 import pyarrow as pa
-from matplotlib import pyplot
 from pyspark.sql import DataFrame, SparkSession
 
 import headgate
 from benchmarks.report import OUTPUT, median, parse_scale, publish, say, seconds
+from benchmarks.spark import spark_settings
+from benchmarks.zones_plot import Series, draw
 from headgate import Call, Procedure, Warehouse
 from headgate.runtime.spark_sessions import SparkSessions
 
-JOBS = {"tiny": 4, "small": 70, "full": 70}
+JOBS = {"tiny": 3, "small": 70, "full": 70}
 WARM_UP_JOBS = {"tiny": 1, "small": 10, "full": 10}
 ROUNDS = {"tiny": 1, "small": 3, "full": 5}
 MEAN_INTERVAL = {"tiny": 0.5, "small": 1.5, "full": 1.5}
@@ -52,17 +52,15 @@ RATES = {"low": 150.0, "high": 700.0}
 ORDERS_PER_ITEM = 11
 LOOKUP_SHARE = 0.5
 """Of the machine, at the high rate."""
-READERS = 2
+READERS = 3
 READERS_TASKS = 16
 COMMITS_PER_SECOND = 4.0
 SLOTS = 8
 POLICIES = ("plain", "zone_aware")
-COLOURS = {"plain": "#c0392b", "zone_aware": "#1f77b4"}
-SPARK = {"spark.master": f"local[{SLOTS}]", "spark.driver.memory": "2g"}
 
 READERS_QUERY = f"""
 SELECT SUM(crc32(CAST(o.id * 31 + r.id AS STRING)) % 7) AS found
-FROM shop.orders o CROSS JOIN range(0, 3200, 1, {READERS_TASKS}) r WHERE o.id < 200
+FROM shop.orders o CROSS JOIN range(0, 12800, 1, {READERS_TASKS}) r WHERE o.id < 200
 """
 JOBS_QUERY = " UNION ALL ".join(
     f"SELECT COUNT(*) AS calls FROM {name}" for name in ("keep_orders", "match_items", "keep_items", "match_orders")
@@ -76,14 +74,14 @@ def expensive(rounds: int) -> str:
 
 def rounds_of_lookup(session: SparkSession) -> int:
     """How many hashes a lookup takes, so that the high rate's lookups need their share of the machine as it is now."""
-    trial, rows = 2_000, 20 * SLOTS
+    trial, rows = 10_000, 10 * SLOTS
     items_per_second = RATES["high"] / (1 + ORDERS_PER_ITEM)
 
     def run() -> None:
         session.range(0, rows, 1, SLOTS).selectExpr(f"max({expensive(trial)}) AS found").collect()
 
-    run()
-    per_row = min(seconds(run) for _ in range(3)) / rows
+    # The first ones are slower, until Java has compiled them.
+    per_row = min(seconds(run) for _ in range(8)) / rows
     return max(1, round(trial * LOOKUP_SHARE / items_per_second / per_row))
 
 
@@ -95,6 +93,7 @@ class Staging:
         self._lock = threading.Lock()
         self.through = 0
         self.read_through = 0
+        self.matches = 0
 
     def keep(self, changes: DataFrame, call: Call) -> None:
         ids = changes.select("id").toArrow()["id"].to_pylist()
@@ -107,7 +106,7 @@ class Staging:
         ids = changes.select("id").toArrow()["id"].to_pylist()
         with self._lock:
             self._together(call.job, self.through)
-            self.matches = sum(id in self._rows for id in ids)
+            self.matches += sum(id in self._rows for id in ids)
             self.read_through = call.job
 
     def _together(self, job: int, other: int) -> None:
@@ -121,15 +120,13 @@ def procedures(rounds: int) -> list[Procedure]:
     def look_up(changes: DataFrame, call: Call) -> DataFrame:
         return changes.where("__weight > 0").repartition(SLOTS).selectExpr("id", f"{expensive(rounds)} AS found")
 
-    found = {"columns": {"id": "bigint", "found": "bigint"}, "key": ["id"]}
-    zone = {"reads": ["orders_old"], "writes": ["orders_old"]}
-    other = {"reads": ["items_old"], "writes": ["items_old"]}
+    columns = {"id": "bigint", "found": "bigint"}
     return [
-        Procedure("lookup", "shop.items", look_up, reads=["registry"], **found),  # type: ignore[arg-type]
-        Procedure("keep_orders", "shop.orders", orders.keep, **zone),
-        Procedure("match_items", "lookup", orders.match, **zone),
-        Procedure("keep_items", "lookup", items.keep, **other),
-        Procedure("match_orders", "shop.orders", items.match, **other),
+        Procedure("lookup", "shop.items", look_up, reads=["registry"], columns=columns, key=["id"]),
+        Procedure("keep_orders", "shop.orders", orders.keep, reads=["orders_old"], writes=["orders_old"]),
+        Procedure("match_items", "lookup", orders.match, reads=["orders_old"], writes=["orders_old"]),
+        Procedure("keep_items", "lookup", items.keep, reads=["items_old"], writes=["items_old"]),
+        Procedure("match_orders", "shop.orders", items.match, reads=["items_old"], writes=["items_old"]),
     ]
 
 
@@ -139,7 +136,6 @@ def open_shop(folder: Path, policy: str, rounds: int) -> Warehouse:
         {
             "name": "zones",
             "storage": str(folder),
-            "spark": SPARK,
             "sources": {"shop": {"type": "memory", "tables": {"orders": columns, "items": columns}}},
             "pool_weights": policy,
             "background": {"system_jobs": False},
@@ -221,32 +217,6 @@ def latencies(folder: Path, policy: str, rate: str, rounds: int, jobs: int, inte
         return found
 
 
-Series = Mapping[str, Mapping[str, Sequence[Sequence[float]]]]
-"""By rate and policy, the latencies of each round."""
-
-
-def draw(path: Path, series: Series) -> None:
-    """Latency over the number of the job: a panel per rate, a line per policy, each round thin and their median thick."""
-    figure, axes = pyplot.subplots(1, len(series), figsize=(11, 4.2))
-    for axis, (rate, policies) in zip(axes, series.items(), strict=True):
-        for policy, found in policies.items():
-            numbers = range(1, len(found[0]) + 1)
-            for each in found:
-                axis.plot(numbers, each, color=COLOURS[policy], linewidth=0.6, alpha=0.4)
-            middle = [median(values) for values in zip(*found, strict=True)]
-            axis.plot(numbers, middle, color=COLOURS[policy], linewidth=2, label=policy.replace("_", "-"))
-        axis.set_title(f"{RATES[rate]:g} rows/s")
-        axis.set_xlabel("job")
-        axis.set_ylabel("latency (s)")
-        axis.set_ylim(bottom=0)
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize="small")
-    figure.tight_layout()
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
-
-
 def figures(series: Series) -> dict[str, object]:
     ratio: dict[str, float] = {}
     details: dict[str, object] = {}
@@ -258,32 +228,45 @@ def figures(series: Series) -> dict[str, object]:
         details[rate] = {
             "spread": f"{min(ratios):.3f} to {max(ratios):.3f}",
             "of_medians": median(pooled["plain"]) / median(pooled["zone_aware"]),
+            "growth": {policy: median([_growth(each) for each in found]) for policy, found in policies.items()},
             "mean_seconds": {policy: median(found) for policy, found in means.items()},
             "median_seconds": {policy: median(found) for policy, found in pooled.items()},
         }
-    return {"zone_aware_vs_plain": ratio, "latency": details, "series": series}
+    return {"zone_aware_vs_plain": ratio, "latency": details}
+
+
+def _growth(found: Sequence[float]) -> float:
+    quarter = max(1, len(found) // 4)
+    return sum(found[-quarter:]) / sum(found[:quarter])
 
 
 def main() -> None:
     scale = parse_scale(__doc__ or "")
     series: dict[str, dict[str, list[list[float]]]] = {rate: {policy: [] for policy in POLICIES} for rate in RATES}
-    sessions = SparkSessions(SPARK, "headgate zones")
+    sessions = SparkSessions(spark_settings(scale, "2g", SLOTS), "headgate zones")
     try:
-        rounds = rounds_of_lookup(sessions.small)
-        say(f"a lookup is {rounds:,} hashes")
         with tempfile.TemporaryDirectory(prefix="headgate-bench-") as place:
+            hashes = [rounds_of_lookup(sessions.small)]
             say("warming up")
-            latencies(Path(place) / "warm-up", "plain", "high", rounds, WARM_UP_JOBS[scale], MEAN_INTERVAL[scale])
+            latencies(Path(place) / "warm-up", "plain", "high", hashes[0], WARM_UP_JOBS[scale], MEAN_INTERVAL[scale])
             for number in range(ROUNDS[scale]):
+                hashes.append(rounds_of_lookup(sessions.small))
+                say(f"round {number + 1} of {ROUNDS[scale]}: a lookup is {hashes[-1]:,} hashes")
                 for rate in RATES:
                     for policy in POLICIES if number % 2 == 0 else POLICIES[::-1]:
                         folder = Path(place) / f"{number}-{rate}-{policy}"
-                        found = latencies(folder, policy, rate, rounds, JOBS[scale], MEAN_INTERVAL[scale])
+                        found = latencies(folder, policy, rate, hashes[-1], JOBS[scale], MEAN_INTERVAL[scale])
                         series[rate][policy].append(found)
     finally:
         sessions.stop()
-    draw(OUTPUT / "zones.png", series)
-    publish("zones", scale, {"lookup_hashes": rounds, **figures(series)}, {"zone_aware_vs_plain.high": (">=", 1.0)})
+    draw(OUTPUT / "zones.png", {rate: f"{RATES[rate]:g} rows/s" for rate in RATES}, series)
+    (OUTPUT / "zones_series.json").write_text(json.dumps(series) + "\n", encoding="utf-8")
+    publish(
+        "zones",
+        scale,
+        {**figures(series), "lookup_hashes": median(hashes[1:])},
+        {"zone_aware_vs_plain.high": (">=", 1.0)},
+    )
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ MISTAKES: dict[str, tuple[Callable[[Event], Any], str]] = {
     "a clock that is not told": (say_of_source(clock_offset=None), "says neither the clock of east"),
     "no warning of the clock": (say(warnings=[]), "does not warn"),
     "one job, two positions": (say_of_source(position=3), "job 4 had 4"),
-    "nothing, from before the first job": (lambda last: (last.update(job=0, rows=[]), say(job=0)(last)), "first job"),
+    "nothing, from before the first job": (lambda last: last.update(rows=[]), "torn: branches of east has the rows []"),
 }
 
 

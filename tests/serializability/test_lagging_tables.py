@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import headgate
 from headgate import Warehouse
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.scheduling.scheduler import TooStale
-from tests.scheduling.bank import deposit, open_bank
+from tests.scheduling.bank import SPARK, deposit, open_bank
 
 JOBS = 5
 BOTH = "SELECT t.total, n.name FROM totals t JOIN names n ON n.branch = t.branch"
@@ -53,3 +54,25 @@ def test_a_session_that_would_go_back_is_refused_or_told(bank: Warehouse) -> Non
             assert answer.job == 1 and not answer.receipt.missed
     with bank.sql("SELECT name FROM names", max_staleness="any") as answer:
         assert answer.job >= JOBS
+
+
+@pytest.mark.parametrize("executor", ["staged", "sequential"])
+def test_a_table_catches_up_after_another_source_let_its_changes_go(
+    spark_sessions: SparkSessions, tmp_path: Path, executor: str
+) -> None:
+    table = {"columns": {"id": "bigint"}, "key": ["id"]}
+    sources = {name: {"type": "memory", "tables": {"things": table}} for name in ("hot", "cold")}
+    project = {"name": "two", "storage": str(tmp_path), "spark": SPARK, "sources": sources, "executor": executor}
+    with headgate.open({**project, "background": {"system_jobs": False}}) as warehouse:
+        for name in sources:
+            warehouse.flow(f"{name}_count", f"SELECT COUNT(*) AS c FROM {name}.things")
+        for number in range(1, JOBS + 1):
+            for name in sources:
+                with warehouse.source(name).transaction() as transaction:
+                    transaction.insert("things", {"id": number})
+            with warehouse.sql("SELECT c FROM hot_count") as answer:
+                assert answer.collect()[0].c == number
+        warehouse.materialize()
+        assert warehouse.source("hot").log.trimmed > warehouse.source("cold").log.trimmed
+        with warehouse.sql("SELECT c FROM cold_count") as answer:
+            assert answer.collect()[0].c == JOBS and answer.receipt.rows_processed == JOBS

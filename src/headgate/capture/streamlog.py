@@ -243,6 +243,13 @@ class StreamLog:
             chosen = self._range(after, upto)
         return tuple(found for entry in chosen for found in _committed(entry, after, upto))
 
+    def rows_held(self, after: int, upto: int) -> int:
+        """How many rows the transactions in (after, upto] have, but for those that were let go."""
+        with self._lock:
+            after = max(after, self._trimmed)
+            chosen = self._range(after, upto) if after < upto else ()
+        return sum(sum(found.rows.values()) for entry in chosen for found in _committed(entry, after, upto))
+
     def trim(self, upto: int) -> None:
         """Lets go of transactions up to this position: their files at once, segments when all of them may go."""
         with self._lock:

@@ -47,7 +47,13 @@ class _Recording:
     def settled_delta(self, node: Node) -> Relation | None:
         return self.settle(self.delta(node))
 
-    def rows(self, node: Node, keys: Keys | None) -> Relation | None:
+    def spans(self, node: Node) -> Relation | None:
+        return self.delta(node)
+
+    def settled_spans(self, node: Node) -> Relation | None:
+        return self.settled_delta(node)
+
+    def rows(self, node: Node, keys: Keys | None, *, staying: bool | None = None) -> Relation | None:
         return RULES[type(node)].rows(node, self, keys)
 
     def settle(self, relation: Relation | None, *, weighted: bool = True) -> Relation | None:
@@ -81,6 +87,9 @@ class _Recording:
         return Relation("`state`", node.columns)
 
     def keep_state(self, node: Aggregate, changes: Relation) -> None:
+        pass
+
+    def recomputes(self, below: Node, group: tuple[str, ...]) -> None:
         pass
 
     def type_of(self, node: Node, column: str) -> str:

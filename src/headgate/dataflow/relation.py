@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from headgate.delta.changes import JOB, WEIGHT
 
+UNTIL = "__until"
+"""Of a span: the job of the batch at which the row goes, NULL if it stays."""
+
 SIGNS = "LATERAL VIEW explode(array(1L, -1L)) __signs AS __sign"
 """Behind FROM: each row twice, with `__sign` 1 and -1. A join with two rows would be an exchange."""
 
@@ -29,19 +32,28 @@ class Relation:
 
     `source` can stand behind FROM: a view's name, or a query in parentheses. A *delta* has `__job` and `__weight` besides
     `columns`; a *state* has neither. `rows` is known once the relation was settled (computed and kept).
+
+    A delta may be *spanned*: it then says of rows when they are there, as `__job` to before `__until`. `__job` is 0 for a row
+    from before the batch; its change is that it goes. Rows that change in many jobs of a batch meet only those of their time.
     """
 
     source: str
     columns: tuple[str, ...]
     rows: int | None = None
+    spanned: bool = False
 
     @property
     def settled(self) -> bool:
         return self.rows is not None
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What a delta's rows have besides the columns."""
+        return (JOB, WEIGHT, UNTIL) if self.spanned else (JOB, WEIGHT)
 
-def select(text: str, columns: Sequence[str]) -> Relation:
-    return Relation(f"({text})", tuple(columns))
+
+def select(text: str, columns: Sequence[str], *, spanned: bool = False) -> Relation:
+    return Relation(f"({text})", tuple(columns), spanned=spanned)
 
 
 def union_all(parts: Sequence[Relation | None], columns: Sequence[str], weighted: bool = True) -> Relation | None:
@@ -49,11 +61,33 @@ def union_all(parts: Sequence[Relation | None], columns: Sequence[str], weighted
     present = [part for part in parts if part is not None]
     if not present:
         return None
-    names = (*columns, JOB, WEIGHT) if weighted else tuple(columns)
     if len(present) == 1 and present[0].columns == tuple(columns):
         return present[0]
+    spanned = any(part.spanned for part in present)
+    present = [as_spans(part) if spanned else part for part in present]
+    names = (*columns, *present[0].marks) if weighted else tuple(columns)
     texts = [f"SELECT {column_list(names)} FROM {part.source}" for part in present]
-    return select(" UNION ALL ".join(texts), columns)
+    return select(" UNION ALL ".join(texts), columns, spanned=spanned)
+
+
+def as_spans(delta: Relation) -> Relation:
+    """The delta in spanned form: a change is there from its job on, also one with a negative weight."""
+    if delta.spanned:
+        return delta
+    names = column_list((*delta.columns, JOB, WEIGHT))
+    return select(f"SELECT {names}, CAST(NULL AS BIGINT) AS {UNTIL} FROM {delta.source}", delta.columns, spanned=True)
+
+
+def as_changes(delta: Relation) -> Relation:
+    """The delta in plain form: of each span its beginning and its end, as far as they are in the batch."""
+    if not delta.spanned:
+        return delta
+    return select(
+        f"SELECT {column_list(delta.columns)}{', ' if delta.columns else ''}IF(__sign > 0, {JOB}, {UNTIL}) AS {JOB},"
+        f" {WEIGHT} * __sign AS {WEIGHT} FROM {delta.source} {SIGNS}"
+        f" WHERE IF(__sign > 0, {JOB} > 0, {UNTIL} IS NOT NULL)",
+        delta.columns,
+    )
 
 
 def netted(relation: Relation) -> Relation:

@@ -3,9 +3,10 @@
 One evaluation advances one flow from job `after` to job `upto`:
 
     delta(node)        the node's changes in (after, upto], each with its own job; None = no change
+    spans(node)        the same, perhaps in spanned form (see `Relation`)
     rows(node, keys)   the node's rows at job `after`; with keys at least those that match; None = no rows
 
-Both are relations that run lazily inside one Spark execution unless something forces a `settle`.
+All are relations that run lazily inside one Spark execution unless something forces a `settle`.
 """
 
 from __future__ import annotations
@@ -20,13 +21,19 @@ from headgate.dataflow.relation import Keys, Relation
 class Run(Protocol):
     def delta(self, node: Node) -> Relation | None: ...
 
-    def rows(self, node: Node, keys: Keys | None) -> Relation | None: ...
+    def spans(self, node: Node) -> Relation | None: ...
+
+    def rows(self, node: Node, keys: Keys | None, *, staying: bool | None = None) -> Relation | None:
+        """`staying`: without the rows whose end `spans(node)` tells; None = as it was asked for the node above."""
 
     def settle(self, relation: Relation | None, *, weighted: bool = True) -> Relation | None:
         """Computes the relation now and keeps the result for the evaluation; None when it has no rows."""
 
     def settled_delta(self, node: Node) -> Relation | None:
-        """The node's delta, settled; later calls of `delta` give the same."""
+        """The node's delta, computed once; later calls of `delta` give the same."""
+
+    def settled_spans(self, node: Node) -> Relation | None:
+        """The node's spans, computed once; later calls of `spans` give the same."""
 
     def keys_of(self, relation: Relation, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
         """Distinct values of a settled relation's columns, as a restriction on `names`."""
@@ -54,6 +61,9 @@ class Run(Protocol):
 
     def keep_state(self, node: Aggregate, changes: Relation) -> None:
         """Settled changes of the node's running state, to be stored with the flow's result."""
+
+    def recomputes(self, below: Node, group: tuple[str, ...]) -> None:
+        """Tells that each touched group is computed at each of its jobs, from the rows just asked for."""
 
     def type_of(self, node: Node, column: str) -> str:
         """The column's Spark SQL type."""

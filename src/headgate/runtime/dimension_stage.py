@@ -13,9 +13,10 @@ from headgate.dataflow.flow import AutoCdc
 from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules import scd, sequenced
 from headgate.delta.changes import BEGINNING, END_AT, POSITION, START_AT, SURROGATE_KEY, JobId
+from headgate.runtime import version_chains
 from headgate.runtime.batch import Batch, TransactionChanges
 from headgate.runtime.replica_stage import ReplicaStage
-from headgate.runtime.stored import BatchViews, StoredTable
+from headgate.runtime.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.spec import TableSpec
 
@@ -71,20 +72,30 @@ class DimensionStage:
             state = None if self.target.is_empty(after) else views.whole(self.target, after)
             frame = views.session.sql(self._query(found.view, state))
             return ChangeSet.of_files(spec, batch.to_files(frame), after, upto)
-        views = batch.views(found.rows.num_rows)
-        state = self._touched(self.target, found.rows, after, views)
-        rows, _ = views.collect(self._query(found.view, state))
+        old = self._touched(self.target, found.rows, after)
+        rows = self._chained(found.rows, old)
+        if rows is None:
+            views = batch.views(found.rows.num_rows)
+            state = None if old is None else views.of_rows(old, spec.schema)
+            rows, _ = views.collect(self._query(found.view, state))
         return ChangeSet.of_table(spec, rows, after, upto) if rows.num_rows else None
 
-    def _touched(self, table: StoredTable, rows: pa.Table, after: JobId, views: BatchViews) -> str | None:
-        """The rows that the table holds of the changed keys, as a view."""
+    def _touched(self, table: StoredTable, rows: pa.Table, after: JobId) -> pa.Table | None:
+        """The rows that the table holds of the changed keys."""
         if table.is_empty(after):
             return None
         keys = rows.group_by(list(self.flow.keys)).aggregate([]).select(list(self.flow.keys))
         found = table.lookup(self.flow.keys, keys, after, table.spec.columns)
-        if found is None or not found.num_rows:
+        return found if found is not None and found.num_rows else None
+
+    def _chained(self, rows: pa.Table, old: pa.Table | None) -> pa.Table | None:
+        """The changes without Spark, where that is possible."""
+        key = self.flow.keys
+        if self.flow.sequence_by is not None or not version_chains.can_chain(self.target.spec.arrow_schema, key):
             return None
-        return views.of_rows(found, table.spec.schema)
+        if self.flow.scd_type == 1:
+            return version_chains.type_1_changes(rows, old, self._columns, key)
+        return version_chains.type_2_changes(rows, old, self._columns, key, self._tracked)
 
     def _query(self, changes: str, state: str | None) -> str:
         if self.flow.scd_type == 1:
@@ -107,7 +118,8 @@ class DimensionStage:
             changes = batch.to_files(views.session.sql(self._history(arrived, known)))
             return ChangeSet.of_files(log.spec, folder, after, upto), ChangeSet.of_files(spec, changes, after, upto)
         views = batch.views(found.rows.num_rows)
-        known = self._touched(log, found.rows, after, views)
+        old = self._touched(log, found.rows, after)
+        known = None if old is None else views.of_rows(old, log.spec.schema)
         events, schema = views.collect(self._logged(found.view, known))
         rows, _ = views.collect(self._history(views.of_rows(events, schema), known))
         return (

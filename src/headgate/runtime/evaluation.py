@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from headgate.dataflow.accumulators import Running
 from headgate.dataflow.graph import (
@@ -30,7 +29,7 @@ from headgate.dataflow.graph import (
     walk,
 )
 from headgate.dataflow.lineage import is_read_above, table_column
-from headgate.dataflow.relation import Keys, Relation, column_list, netted, quoted
+from headgate.dataflow.relation import UNTIL, Keys, Relation, as_changes, column_list, netted, quoted
 from headgate.dataflow.rulebook import RULES
 from headgate.dataflow.rules.aggregate import Fused, fuse
 from headgate.dataflow.rules.linear import renaming
@@ -39,9 +38,14 @@ from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, WEIGHT, JobId
 from headgate.errors import FlowFailed
 from headgate.runtime import chains
 from headgate.runtime.stored import BatchViews, StoredTable
+from headgate.runtime.table_changes import TableChanges
 
 _FEW_ROWS = 5_000
 """Up to here the driver looks at rows one by one."""
+
+
+class TooMuchToRead(Exception):
+    """The batch should be halved: its groups would be computed from too many rows."""
 
 
 class Evaluation:
@@ -57,6 +61,7 @@ class Evaluation:
         after: JobId,
         upto: JobId,
         newest_commit_at: Callable[[JobId], datetime | None],
+        most_rows: int,
     ) -> None:
         self._flow = flow
         self._graph = graph
@@ -66,7 +71,11 @@ class Evaluation:
         self._after = after
         self._upto = upto
         self._newest_commit_at = newest_commit_at
+        self._most_rows = most_rows
         self._deltas: dict[Node, Relation | None] = {}
+        self._spans: dict[Node, Relation | None] = {}
+        self._staying = False
+        """Whether the rows being asked for are those that stay through the batch."""
         self._values: dict[str, pa.Table] = {}
         self._parents = _parent_counts(graph.root)
         self._forward: set[AsOfJoin] = set()
@@ -104,36 +113,56 @@ class Evaluation:
 
     def delta(self, node: Node) -> Relation | None:
         if node not in self._deltas:
-            delta = RULES[type(node)].delta(node, self)
-            if isinstance(node, Join):
-                self._met[node] = dict(self._looked_up)
-            if delta is not None and not delta.settled and self._parents.get(node, 0) > 1:
-                delta = self.settle(delta)
-            self._deltas[node] = delta
+            spans = self.spans(node)
+            if isinstance(node, Scan):
+                self._deltas[node] = self._scan_changes(node)
+            else:
+                self._deltas[node] = spans and as_changes(spans)
         return self._deltas[node]
 
-    def settled_delta(self, node: Node) -> Relation | None:
-        delta = self.delta(node)
-        if delta is not None and not delta.settled:
-            delta = self._deltas[node] = self.settle(delta)
-        return delta
+    def spans(self, node: Node) -> Relation | None:
+        if node not in self._spans:
+            staying, self._staying = self._staying, False
+            spans = RULES[type(node)].delta(node, self)
+            self._staying = staying
+            if isinstance(node, Join):
+                self._met[node] = dict(self._looked_up)
+            if spans is not None and self._parents.get(node, 0) > 1:
+                spans = self.settle(spans)
+            self._spans[node] = spans
+        return self._spans[node]
 
-    def rows(self, node: Node, keys: Keys | None) -> Relation | None:
-        return RULES[type(node)].rows(node, self, keys)
+    def settled_delta(self, node: Node) -> Relation | None:
+        self.settled_spans(node)
+        return self.delta(node)
+
+    def settled_spans(self, node: Node) -> Relation | None:
+        spans = self.spans(node)
+        if spans is not None and not spans.settled:
+            spans = self._spans[node] = self.settle(spans)
+            self._deltas.pop(node, None)
+        return spans
+
+    def rows(self, node: Node, keys: Keys | None, *, staying: bool | None = None) -> Relation | None:
+        before = self._staying
+        wanted = before if staying is None else staying
+        spans = self.spans(node) if wanted else None
+        self._staying = spans is not None and spans.spanned
+        try:
+            return RULES[type(node)].rows(node, self, keys)
+        finally:
+            self._staying = before
 
     def settle(self, relation: Relation | None, *, weighted: bool = True) -> Relation | None:
         if relation is None or relation.settled:
             return relation
-        names = (*relation.columns, JOB, WEIGHT) if weighted else relation.columns
+        names = (*relation.columns, *relation.marks) if weighted else relation.columns
         rows, schema = self._views.collect(f"SELECT {column_list(names)} FROM {relation.source}")
         if rows.num_rows == 0:
             return None
-        return self._entered(rows, schema, relation.columns)
-
-    def _entered(self, rows: pa.Table, schema: StructType, columns: tuple[str, ...]) -> Relation:
         name = self._views.of_rows(rows, schema)
         self._values[name] = rows
-        return Relation(name, columns, rows.num_rows)
+        return replace(relation, source=name, rows=rows.num_rows)
 
     def keys_of(self, relation: Relation, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
         return _keys([self._values[relation.source].select(list(columns))], names)
@@ -148,8 +177,8 @@ class Evaluation:
                     columns, names = (columns[place],), (names[place],)
                     break
         if traced is None:
-            delta = self.settled_delta(node)
-            traced = [] if delta is None else [self._values[delta.source].select(list(columns))]
+            spans = self.settled_spans(node)
+            traced = [] if spans is None else [self._values[spans.source].select(list(columns))]
         if not traced:
             schema = pa.schema([(name, pa.null()) for name in names])
             return Keys(names, schema.empty_table())
@@ -162,11 +191,11 @@ class Evaluation:
 
     def _trace(self, node: Node, columns: tuple[str, ...]) -> list[pa.Table] | None:
         """Tables of values (columns in order) among which the delta's values are, without running anything."""
-        delta = self.delta(node)
-        if delta is None:
+        spans = self.spans(node)
+        if spans is None:
             return []
-        if delta.settled and delta.source in self._values:
-            return [self._values[delta.source].select(list(columns))]
+        if spans.settled and spans.source in self._values:
+            return [self._values[spans.source].select(list(columns))]
         if isinstance(node, Filter | Repeat):
             return self._trace(node.input, columns)
         if isinstance(node, Project):
@@ -196,7 +225,7 @@ class Evaluation:
         if all(column in to_right for column in left):
             right = tuple(to_right[column] for column in left)
             return _joined([self._trace(node.left, left), self._trace(node.right, right)])
-        only_left = self.delta(node.right) is None or node in self._forward
+        only_left = self.spans(node.right) is None or node in self._forward
         if only_left and all(column in node.left.columns for column in left):
             return self._trace(node.left, left)
         right = tuple(to_right.get(column, column) for column in columns)
@@ -210,7 +239,7 @@ class Evaluation:
     ) -> list[pa.Table] | None:
         """Values of one side of an inner join: those of its changes, and of its rows that the other side's changes met."""
         traced = self._trace(side, columns)
-        if self.delta(other) is None or traced is None or not isinstance(node, Join):
+        if self.spans(other) is None or traced is None or not isinstance(node, Join):
             return traced
         met = self._looked_up_values(side, columns, self._met[node])
         return [*traced, met] if met is not None else None
@@ -246,20 +275,29 @@ class Evaluation:
         return all(self._tables[part.table].is_small(self._after) for part in walk(node) if isinstance(part, Scan))
 
     def scan_delta(self, scan: Scan) -> Relation | None:
-        entered = self._views.changes(self._tables[scan.table], self._after, self._upto)
-        if entered is None:
-            return None
-        view, rows = entered
-        outputs = ", ".join(f"{quoted(output.sql)} AS {quoted(output.name)}" for output in scan.outputs)
-        source = f"(SELECT {outputs}{', ' if outputs else ''}{JOB}, {WEIGHT} FROM {view})"
-        self._values[source] = _renamed(rows, scan)
-        return Relation(source, scan.columns, rows.num_rows)
+        changes = self._views.changes(self._tables[scan.table], self._after, self._upto)
+        if changes is None or changes.spans is None:
+            return self._scan_changes(scan)
+        return self._scanned(scan, changes.spans_view, changes.spans, spanned=True)
+
+    def _scan_changes(self, scan: Scan) -> Relation | None:
+        changes = self._views.changes(self._tables[scan.table], self._after, self._upto)
+        return None if changes is None else self._scanned(scan, changes.view, changes.rows, spanned=False)
+
+    def _scanned(self, scan: Scan, view: str, rows: pa.Table, *, spanned: bool) -> Relation:
+        marks = [JOB, WEIGHT, UNTIL] if spanned else [JOB, WEIGHT]
+        outputs = [f"{quoted(output.sql)} AS {quoted(output.name)}" for output in scan.outputs]
+        source = f"(SELECT {', '.join([*outputs, *marks])} FROM {view})"
+        chosen = rows.select([output.sql for output in scan.outputs] + marks)
+        self._values[source] = chosen.rename_columns([*scan.columns, *marks])
+        return Relation(source, scan.columns, rows.num_rows, spanned)
 
     def scan_rows(self, scan: Scan, keys: Keys | None) -> Relation | None:
         self._looked_up.pop(scan, None)
         table = self._tables[scan.table]
         names = {output.name: output.sql for output in scan.outputs}
-        relation = self._stored_rows(table, names, keys)
+        changes = self._views.changes(table, self._after, self._upto) if self._staying else None
+        relation = self._stored_rows(table, names, keys, changes)
         if relation is None:
             kinds = [(name, table.spec.arrow_schema.field(column).type) for name, column in names.items()]
             self._looked_up[scan] = pa.schema(kinds).empty_table()
@@ -272,8 +310,13 @@ class Evaluation:
         names = {name: name for name in table.spec.schema.names}
         return self._stored_rows(table, names, keys)
 
-    def _stored_rows(self, table: StoredTable, names: Mapping[str, str], keys: Keys | None) -> Relation | None:
-        """Rows of a table at job `after`; `names` maps output names to the table's columns. Settled if looked up."""
+    def _stored_rows(
+        self, table: StoredTable, names: Mapping[str, str], keys: Keys | None, changes: TableChanges | None = None
+    ) -> Relation | None:
+        """Rows of a table at job `after` that the changes leave; `names` maps output names to the table's columns.
+
+        Settled if looked up.
+        """
         columns = tuple(names)
         if table.is_empty(self._after):
             return None
@@ -282,18 +325,42 @@ class Evaluation:
             found = None
             if wanted is not None:
                 selected = tuple(dict.fromkeys(names.values()))
-                found = table.lookup(wanted.columns, wanted.values, self._after, selected)
+                key = table.spec.key if changes is not None else ()
+                found = table.lookup(
+                    wanted.columns, wanted.values, self._after, tuple(dict.fromkeys((*selected, *key)))
+                )
             if found is not None:
+                if changes is not None:
+                    found = changes.staying(found).select(list(selected))
                 if found.num_rows == 0:
                     return None
                 view = self._views.of_rows(found, table.schema_of(tuple(found.column_names)))
                 relation = replace(_selected(view, names, columns), rows=found.num_rows)
                 self._values[relation.source] = found.select(list(names.values())).rename_columns(list(names))
                 return relation
-        return _selected(self._views.whole(table, self._after), names, columns)
+        whole = self._views.whole(table, self._after)
+        if changes is not None:
+            same = " AND ".join(f"w.{quoted(name)} <=> c.{quoted(name)}" for name in table.spec.key)
+            whole = f"(SELECT w.* FROM {whole} w LEFT ANTI JOIN {changes.spans_view} c ON {same})"
+        return _selected(whole, names, columns)
 
     def keep_state(self, node: Aggregate, changes: Relation) -> None:
         self.state_changes[node] = self._values[changes.source]
+
+    def recomputes(self, below: Node, group: tuple[str, ...]) -> None:
+        spans = self.settled_spans(below)
+        if self._upto - self._after == 1 or spans is None:
+            return
+        changed = self._values[spans.source]
+        moments = _keys([changed.select([*group, JOB])], (*group, JOB)).values.num_rows
+        groups = _keys([changed.select(list(group))], group).values.num_rows if group else 1
+        scans = [part for part in walk(below) if isinstance(part, Scan)]
+        if sum(self._rows_read(scan) for scan in scans) * moments > self._most_rows * max(1, groups):
+            raise TooMuchToRead
+
+    def _rows_read(self, scan: Scan) -> int:
+        found = self._looked_up.get(scan)
+        return int(found.num_rows) if found is not None else self._tables[scan.table].count(self._after)
 
     def type_of(self, node: Node, column: str) -> str:
         return self._graph.types[node][column]
@@ -360,11 +427,6 @@ def _parent_counts(root: Node) -> dict[Node, int]:
         for child in node.inputs:
             counts[child] = counts.get(child, 0) + 1
     return counts
-
-
-def _renamed(rows: pa.Table, scan: Scan) -> pa.Table:
-    chosen = rows.select([output.sql for output in scan.outputs] + [JOB, WEIGHT])
-    return chosen.rename_columns([*scan.columns, JOB, WEIGHT])
 
 
 def _joined(parts: Sequence[list[pa.Table] | None]) -> list[pa.Table] | None:

@@ -38,6 +38,7 @@ from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.replicas import Replicas
 from headgate.runtime.state import State
 from headgate.sql.statements import TARGET_LAG
+from headgate.warehouse.spec import TableSpec
 
 CatchUp = Callable[[Collection[str]], tuple[JobId, Sequence[BaseException]]]
 """Brings all stages to the newest job but those that are named; gives that job and what failed."""
@@ -54,6 +55,10 @@ class FlowSet:
         self._files: list[Path] = []
         self._declared: dict[str, tuple[str, str]] = {}
         self._procedures: dict[str, ProcedureStage] = {}
+        self._late: list[Procedure] = []
+        """Procedures over flows that are not open yet."""
+        self._unbuilt: dict[str, int] = {}
+        """Procedures that have not been called yet, with the generation of their tables."""
 
     # what there is
 
@@ -136,63 +141,17 @@ class FlowSet:
         """Opens the procedures, the flows of the files and those that programs declared before."""
         check_zones(procedures)
         self._archive_procedures({procedure.name for procedure in procedures})
-        over_sources = [each for each in procedures if each.on in self._replicas.stages]
-        for procedure in over_sources:
-            self._install_procedure(procedure)
         self._files = list(files)
+        self._late = [each for each in procedures if each.on not in self._replicas.stages]
+        for procedure in procedures:
+            if procedure not in self._late:
+                self._open_procedure(procedure)
         declared = {
             record.name.casefold(): (record.name, record.text)
             for record in self._state.records.flows.values()
             if record.text is not None and not record.is_archived
         }
         self._define(declared)
-        for procedure in procedures:
-            if procedure not in over_sources:
-                self._install_procedure(procedure)
-
-    def _archive_procedures(self, kept: set[str]) -> None:
-        gone = [name for name in self._state.records.procedures if name not in kept]
-        if gone:
-            self._state.record([(PROCEDURE_ARCHIVED, {"name": name}) for name in gone])
-
-    def _install_procedure(self, procedure: Procedure, *, anew: bool = False) -> None:
-        """Opens a procedure's table, or makes it by calling the procedure with all that there is."""
-        state, spec = self._state, procedure.spec()
-        source = state.catalog.find(procedure.on)
-        if source is None or source.is_fragment:
-            raise DefiniteError(
-                f"procedure {procedure.name} is on {procedure.on}, which is not a stored table",
-                hint=f"there are {', '.join(state.catalog.names())}",
-            )
-        if not anew and state.catalog.find(procedure.name) is not None:
-            raise DefiniteError(f"there is a table {procedure.name} already", hint="give the procedure another name")
-        described = {"on": source.name, "schema": spec.schema.jsonValue(), "key": list(spec.key)}
-        record = state.records.procedures.get(procedure.name)
-        is_new = anew or record is None or any(record[name] != value for name, value in described.items())
-        before = state.records.archived_procedures.get(procedure.name, 0) if record is None else record["generation"]
-        generation = before + is_new
-        job, failures = self._catch_up([procedure.name] if anew else ())
-        if state.tables.get(source.name).through < job:
-            raise FlowFailed(
-                f"procedure {procedure.name} cannot begin while {source.name} lags behind",
-                hint=str(next(iter(failures), "run its jobs first")),
-            )
-        path = table_path(procedure.name, generation)
-        table = state.tables.open(path, spec, state.records.checkpoints.get(path), JobId(max(job - 1, NO_JOB)))
-        stage = ProcedureStage(replace(procedure, on=source.name), table, state.tables.by_name)
-        if is_new and job > NO_JOB:
-            batch = state.new_batch()
-            try:
-                stage.build(job, batch)
-            finally:
-                batch.close()
-        if is_new:
-            body = {"name": procedure.name, "generation": generation, **described}
-            state.checkpoint([(found, table.through) for found in table.physical()], [(PROCEDURE, body)])
-        with state.lock:
-            state.tables.add(table)
-            state.catalog.add(TableEntry(procedure.name, spec.schema, StructType(), spec.key))
-            self._procedures[procedure.name] = stage
 
     def read_again(self) -> None:
         """Takes the files as they are now."""
@@ -226,17 +185,27 @@ class FlowSet:
             fingerprints[plan.name] = plan.fingerprint
             catalog.add(plan.entry)
             plans.append(plan)
-        # What is to be built anew stays where it is: what it reads may be replaced before it is.
+        texts = {plan.name: declared[plan.name.casefold()][1] for plan in plans if plan.name.casefold() in declared}
         stale = {plan.name for plan in plans if self._is_stale(plan)}
-        job, failures = self._catch_up(
-            [stage.name for name in stale if (old := self.find(name)) is not None for stage in old.stages]
-        )
+        # What is kept is opened before anything runs: its arrangements stand at the same job as their tables.
         for plan in plans:
-            text = declared[plan.name.casefold()][1] if plan.name.casefold() in declared else None
+            if plan.name not in stale:
+                self._keep(plan, texts.get(plan.name))
+        self._open_late_procedures()
+        # What is to be built anew stays where it is: what it reads may be replaced before it is.
+        replaced = [stage.name for name in stale if (old := self.find(name)) is not None for stage in old.stages]
+        over_replaced = [stage.name for stage in self._procedures.values() if stage.procedure.on in stale]
+        job, failures = self._catch_up([*replaced, *over_replaced, *self._unbuilt])
+        self._build_procedures(job, failures)
+        for plan in plans:
             if plan.name in stale:
-                self._build(plan, text, job, failures)
-            else:
-                self._keep(plan, text)
+                self._build(plan, texts.get(plan.name), job, failures)
+        for name in over_replaced:
+            self._open_procedure(self._procedures[name].procedure, anew=True)
+        self._open_late_procedures()
+        self._build_procedures(job, failures)
+        if self._late:
+            raise _no_table_for(self._late[0], self._state.catalog.names())
         live = {plan.name for plan in plans}
         recorded = self._state.records.flows
         gone = [name for name, record in recorded.items() if not record.is_archived and name not in live]
@@ -246,10 +215,69 @@ class FlowSet:
             self._forget(name)
         self._flows = {plan.name.casefold(): self._flows[plan.name.casefold()] for plan in plans}
         self._declared = dict(declared)
-        for stage in list(self._procedures.values()):
-            if stage.procedure.on in stale:
-                self._install_procedure(stage.procedure, anew=True)
         self._catch_up(())
+
+    def _archive_procedures(self, kept: set[str]) -> None:
+        gone = [name for name in self._state.records.procedures if name not in kept]
+        if gone:
+            self._state.record([(PROCEDURE_ARCHIVED, {"name": name}) for name in gone])
+
+    def _open_late_procedures(self) -> None:
+        """Opens the procedures whose tables are there by now."""
+        ready = [each for each in self._late if self._state.catalog.find(each.on) is not None]
+        self._late = [each for each in self._late if each not in ready]
+        for procedure in ready:
+            self._open_procedure(procedure)
+
+    def _open_procedure(self, procedure: Procedure, *, anew: bool = False) -> None:
+        """Opens a procedure's table as the ledger has it; one that is new, or declared in another way, is to be built."""
+        state, spec = self._state, procedure.spec()
+        source = state.catalog.find(procedure.on)
+        if source is None or source.is_fragment:
+            raise _no_table_for(procedure, state.catalog.names())
+        if not anew and state.catalog.find(procedure.name) is not None:
+            raise DefiniteError(f"there is a table {procedure.name} already", hint="give the procedure another name")
+        record = state.records.procedures.get(procedure.name)
+        is_new = (
+            anew or record is None or any(record[name] != value for name, value in _described(source, spec).items())
+        )
+        before = state.records.archived_procedures.get(procedure.name, 0) if record is None else record["generation"]
+        generation = before + is_new
+        path = table_path(procedure.name, generation)
+        through = JobId(max(state.chain.newest - 1, NO_JOB))
+        table = state.tables.open(path, spec, state.records.checkpoints.get(path), through)
+        with state.lock:
+            state.tables.add(table)
+            state.catalog.add(TableEntry(procedure.name, spec.schema, StructType(), spec.key))
+            self._procedures[procedure.name] = ProcedureStage(
+                replace(procedure, on=source.name), table, state.tables.by_name
+            )
+        if is_new:
+            self._unbuilt[procedure.name] = generation
+
+    def _build_procedures(self, job: JobId, failures: Sequence[BaseException]) -> None:
+        """Calls new procedures with all that their tables have at the job, and makes what they gave durable."""
+        state = self._state
+        for name, generation in list(self._unbuilt.items()):
+            stage = self._procedures[name]
+            source = state.tables.get(stage.procedure.on)
+            if source.through < job:
+                raise FlowFailed(
+                    f"procedure {name} cannot begin while {source.name} lags behind",
+                    hint=str(next(iter(failures), "run its jobs first")),
+                )
+            if job > NO_JOB:
+                batch = state.new_batch()
+                try:
+                    stage.build(job, batch)
+                finally:
+                    batch.close()
+            entry = state.catalog.find(source.name)
+            assert entry is not None
+            body = {"name": name, "generation": generation, **_described(entry, stage.target.spec)}
+            tables = [(found, stage.target.through) for found in stage.target.physical()]
+            state.checkpoint(tables, [(PROCEDURE, body)])
+            del self._unbuilt[name]
 
     def _is_stale(self, plan: FlowPlan) -> bool:
         record = self._state.records.flows.get(plan.name)
@@ -303,10 +331,13 @@ class FlowSet:
                 tables.add(table)
         for demand in self.demands():
             record = records.arrangements.get((demand.table, demand.by))
-            opened = tables.get(demand.table).arrangements
-            if record is not None and demand.by not in opened and demand.columns <= record.columns:
-                wanted = Demand(demand.table, demand.by, record.columns)
-                tables.open_arrangement(wanted, records.checkpoints[record.path], NO_JOB)
+            table = tables.get(demand.table)
+            if record is None or demand.by in table.arrangements or not demand.columns <= record.columns:
+                continue
+            checkpoint = records.checkpoints[record.path]
+            # One that nobody kept for a while is made anew.
+            if checkpoint.through == table.through:
+                tables.open_arrangement(Demand(demand.table, demand.by, record.columns), checkpoint, NO_JOB)
 
     def _forget(self, name: str) -> None:
         with self._state.lock:
@@ -348,3 +379,15 @@ class FlowSet:
         tables = [(found, job) for table in flow.tables() for found in table.physical()]
         self._state.checkpoint(tables, [(FLOW, record.body())])
         self._add(flow)
+
+
+def _described(source: TableEntry, spec: TableSpec) -> dict[str, object]:
+    """What must stay the same for a procedure's table to go on."""
+    return {"on": source.name, "schema": spec.schema.jsonValue(), "key": list(spec.key)}
+
+
+def _no_table_for(procedure: Procedure, names: Sequence[str]) -> DefiniteError:
+    return DefiniteError(
+        f"procedure {procedure.name} is on {procedure.on}, which is not a stored table",
+        hint=f"there are {', '.join(names)}",
+    )

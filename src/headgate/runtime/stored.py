@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headgate.delta.changes import JobId
+from headgate.runtime.table_changes import TableChanges
 from headgate.runtime.views import Views
 from headgate.warehouse.changes import ChangeSet, conform
 from headgate.warehouse.spec import TableSpec
@@ -131,7 +132,7 @@ class BatchViews:
         self._views = Views(session)
         self._kept = kept
         kept.begin()
-        self._changes: dict[tuple[str, JobId, JobId], tuple[str, pa.Table] | None] = {}
+        self._changes: dict[tuple[str, JobId, JobId], TableChanges | None] = {}
         self._whole: dict[tuple[str, JobId], str] = {}
         self._pins: list[Pin] = []
 
@@ -148,16 +149,13 @@ class BatchViews:
     def collect(self, text: str) -> tuple[pa.Table, StructType]:
         return self._views.collect(text)
 
-    def changes(self, table: StoredTable, after: JobId, upto: JobId) -> tuple[str, pa.Table] | None:
-        """The table's changes in (after, upto] as a view and as rows."""
+    def changes(self, table: StoredTable, after: JobId, upto: JobId) -> TableChanges | None:
+        """The table's changes in (after, upto]."""
         place = (table.name, after, upto)
         if place not in self._changes:
             found = table.changes(after, upto)
-            entered = None
-            if found is not None and found.rows:
-                rows = found.read()
-                entered = (self.of_rows(rows, table.spec.change_schema), rows)
-            self._changes[place] = entered
+            some = found is not None and found.rows
+            self._changes[place] = TableChanges(table.spec, found.read(), self._views) if found and some else None
         return self._changes[place]
 
     def whole(self, table: StoredTable, job: JobId) -> str:

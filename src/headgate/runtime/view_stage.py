@@ -1,8 +1,8 @@
 """A materialized view: its inputs' changes in, its own and its running states' changes out.
 
-Small changes go through the incremental rules. When a job brings more than the driver should hold, or when the view is
-built, its query runs as written on the inputs' snapshot and the result is compared with what the table has. That gives one
-snapshot, so such jobs go one by one.
+Small changes go through the incremental rules; a batch whose groups would be computed from too many rows is halved. When a
+job brings more than the driver should hold, or when the view is built, its query runs as written on the inputs' snapshot
+and the result is compared with what the table has. That gives one snapshot, so such jobs go one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.dataflow.typed_graph import TypedGraph
 from headgate.delta.changes import COPY, JOB, ROW_HASH, WEIGHT, JobId
 from headgate.runtime.batch import Batch
 from headgate.runtime.copies import numbered, row_hash
-from headgate.runtime.evaluation import Evaluation
+from headgate.runtime.evaluation import Evaluation, TooMuchToRead
 from headgate.runtime.stored import BatchViews, StoredTable
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.spec import TableSpec
@@ -71,15 +71,30 @@ class ViewStage:
         elif upto - after == 1:
             self._recompute(after, upto, batch)
         else:
-            self.advance(JobId((after + upto) // 2), batch)
-            self.advance(upto, batch)
+            self._halve(after, upto, batch)
+
+    def _halve(self, after: JobId, upto: JobId, batch: Batch) -> None:
+        self.advance(JobId((after + upto) // 2), batch)
+        self.advance(upto, batch)
 
     def _increment(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:
         views = batch.views(rows)
         evaluation = Evaluation(
-            self.flow, self.graph, self._tables, self.states, views, after, upto, self._newest_commit_at
+            self.flow,
+            self.graph,
+            self._tables,
+            self.states,
+            views,
+            after,
+            upto,
+            self._newest_commit_at,
+            batch.many_rows,
         )
-        result = evaluation.result(keyed=not self._is_bag)
+        try:
+            result = evaluation.result(keyed=not self._is_bag)
+        except TooMuchToRead:
+            self._halve(after, upto, batch)
+            return
         changes = None
         if result is not None:
             if self._is_bag:

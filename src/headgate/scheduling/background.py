@@ -36,6 +36,7 @@ _NEVER = timedelta(days=36_500)
 _PATIENCE = timedelta(seconds=10)
 """How long a system job waits for its sources."""
 _RECENT = 100
+_CLOCK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Background:
         self._closed = False
         self._seen_executions = 0
         self._oldest_at: datetime | None = None
+        self._clocks_due = 0.0
         self._not_before = 0.0
         self.actions: deque[Action] = deque(maxlen=_RECENT)
         for source in scheduler.sources.values():
@@ -76,7 +78,8 @@ class Background:
             self._woken.clear()
             if self._closed:
                 return
-            for step in (self._leases.end_expired, self._tidy, self._system_job, self._materialize):
+            steps = (self._leases.end_expired, self._tidy, self._compare_clocks, self._system_job, self._materialize)
+            for step in steps:
                 try:
                     step()
                 except HeadgateError as error:
@@ -91,6 +94,18 @@ class Background:
         self._seen_executions = executions
         self._upkeep.arrange()
         self._upkeep.release()
+
+    def _compare_clocks(self) -> None:
+        """Asks each source for its time now and then: receipts tell it also where no query touched the source."""
+        if time.monotonic() < self._clocks_due:
+            return
+        self._clocks_due = time.monotonic() + _CLOCK_SECONDS
+        for name, source in self._scheduler.sources.items():
+            if source.unopened is None:
+                try:
+                    self._scheduler.clocks[name] = source.sample()
+                except HeadgateError as error:
+                    _LOGGER.info("the clock of %s could not be compared: %s", name, error)
 
     def _system_job(self) -> None:
         scheduler, state = self._scheduler, self._scheduler.state

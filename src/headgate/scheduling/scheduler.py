@@ -19,11 +19,12 @@ from datetime import datetime, timedelta
 
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import Sample, Source
-from headgate.delta.changes import BEGINNING, JobId
+from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.errors import FlowFailed, SnapshotGone, TransientError
 from headgate.runtime.executor import Executor
 from headgate.runtime.flow_set import FlowSet
 from headgate.runtime.reading import Reader, Snapshot
+from headgate.runtime.sources import CaptureTimedOut
 from headgate.runtime.state import State
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.cutter import Closed, Cutter
@@ -132,6 +133,10 @@ class Scheduler:
                     if query.missed is not None:
                         raise _nothing_to_serve(query) from None
                     continue
+                if query.missed is not None and query.sources and snapshot.job == NO_JOB:
+                    # Before the first job there is nothing, which is no state of any source.
+                    snapshot.release()
+                    raise _nothing_to_serve(query)
                 if query.missed is not None and snapshot.job < floor:
                     query.missed += f"; the session has seen job {floor} already, this is job {snapshot.job}"
                 return snapshot, query
@@ -228,9 +233,8 @@ class Scheduler:
         """Source changes that the jobs hold of the tables' sources."""
         chain = self.state.chain
         return sum(
-            sum(found.rows.values())
+            self.sources[name].log.rows_held(chain.position(name, after), chain.position(name, upto))
             for name in query.sources
-            for found in self.sources[name].log.transactions(chain.position(name, after), chain.position(name, upto))
         )
 
     def _patience(self, query: Query) -> float:
@@ -245,7 +249,8 @@ class Scheduler:
         return min(left, _POLL_SECONDS)
 
     def _too_stale(self, query: Query, problem: Exception) -> Exception:
-        if not isinstance(problem, _DeadlinePassed):
+        # Capture, too, waits no longer than the deadline.
+        if query.deadline is None or not isinstance(problem, (_DeadlinePassed, CaptureTimedOut)):
             return problem
         with self.state.lock:
             complete = min((self.reader.through(table) for table in query.tables), default=JobId(0))

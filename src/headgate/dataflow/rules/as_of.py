@@ -25,7 +25,7 @@ _TO = "__to"
 def as_of_delta(node: AsOfJoin, run: Run) -> Relation | None:
     left, moved = run.delta(node.left), run.delta(node.right)
     if node.miss != "fail" and (moved is None or run.only_later(node, moved)):
-        return left and _as_written(node, run, left, moved)
+        return left and _as_written(node, run, moved)
     rays = run.settle(moved and _rays(node, run, moved))
     if left is not None and node.miss != "drop":
         left = run.settled_delta(node.left)
@@ -38,7 +38,7 @@ def as_of_delta(node: AsOfJoin, run: Run) -> Relation | None:
         if missed is not None:
             run.lookup_missed(node, missed)
         return inner
-    outer = left and _extended(node, run, left, [JOB, WEIGHT])
+    outer = left and _extended(node, run, left, weighted=True)
     both = union_all([inner and _replacing(node, run, inner), outer], node.columns)
     return both and netted(both)
 
@@ -66,17 +66,20 @@ def _replacing(node: AsOfJoin, run: Run, inner: Relation) -> Relation:
     )
 
 
-def _as_written(node: AsOfJoin, run: Run, left: Relation, moved: Relation | None) -> Relation | None:
+def _as_written(node: AsOfJoin, run: Run, moved: Relation | None) -> Relation | None:
     """Only left rows of the batch can meet what changed: the lookup as written, in the versions after the batch."""
     versions = _after_batch(node, _versions(node, run), moved)
-    left = run.delta(node.left) or left
+    left = run.spans(node.left)
+    if left is None:
+        return None
     if versions is None:
-        return None if node.miss == "drop" else _extended(node, run, left, [JOB, WEIGHT])
+        return None if node.miss == "drop" else _extended(node, run, left, weighted=True)
     kind = "JOIN" if node.miss == "drop" else "LEFT JOIN"
     return select(
-        f"SELECT {_found(node, run)}, l.{JOB}, l.{WEIGHT} FROM {left.source} l {kind} {versions.source} r"
+        f"SELECT {_found(node, run)}, {column_list(left.marks, 'l')} FROM {left.source} l {kind} {versions.source} r"
         f" ON {_equal(node)} AND {_valid(node)}",
         node.columns,
+        spanned=left.spanned,
     )
 
 
@@ -184,9 +187,11 @@ def _extension(node: AsOfJoin, run: Run, column: str) -> str:
     return f"CAST({UNKNOWN_MEMBER if known else 'NULL'} AS {run.type_of(node.right, column)})"
 
 
-def _extended(node: AsOfJoin, run: Run, left: Relation, more: list[str]) -> Relation:
-    values = [f"{_extension(node, run, column)} AS {quoted(column)}" for column in node.right.columns]
-    return select(f"SELECT {', '.join([column_list(left.columns), *values, *more])} FROM {left.source}", node.columns)
+def _extended(node: AsOfJoin, run: Run, left: Relation, *, weighted: bool) -> Relation:
+    outputs = [column_list(left.columns)]
+    outputs += [f"{_extension(node, run, column)} AS {quoted(column)}" for column in node.right.columns]
+    outputs += left.marks if weighted else ()
+    return select(f"SELECT {', '.join(outputs)} FROM {left.source}", node.columns, spanned=left.spanned)
 
 
 def _found(node: AsOfJoin, run: Run) -> str:
@@ -210,9 +215,10 @@ def as_of_rows(node: AsOfJoin, run: Run, keys: Keys | None) -> Relation | None:
         left, shared = run.row_keys(node.left, left, tuple(to_right), tuple(to_right.values()))
         if left is None:
             return None
-    right = run.rows(node.right, shared)
+    # Versions that moved on still serve the rows that were looked up in them.
+    right = run.rows(node.right, shared, staying=False)
     if right is None:
-        return None if node.miss == "drop" else _extended(node, run, left, [])
+        return None if node.miss == "drop" else _extended(node, run, left, weighted=False)
     kind = "JOIN" if node.miss in ("drop", "fail") else "LEFT JOIN"
     return select(
         f"SELECT {_found(node, run)} FROM {left.source} l {kind} {right.source} r ON {_equal(node)} AND {_valid(node)}",

@@ -5,6 +5,9 @@
     R ▷ S    = R − R ⋉ S
     R ⟕ S    = R ⋈ S  +  (R ▷ S) extended by NULLs
 
+Rows of spans join where their times overlap: the pair is there from the later beginning to the earlier end. So a row that
+changes in k jobs of a batch, joined with another that does, gives k pairs rather than the k² of their changes.
+
 E is S itself when every left row has at most one match; else DISTINCT of S's keys, or, where the join has a residual
 condition, of the left rows that have a match: an aggregate with counts, the join's `companion`. When only R changed,
 each kind is linear in R: the join as written, of ΔR with S.
@@ -15,7 +18,17 @@ from __future__ import annotations
 import re
 
 from headgate.dataflow.graph import Aggregate, Join, Node, Output, Project
-from headgate.dataflow.relation import Keys, Relation, column_list, quoted, select, union_all
+from headgate.dataflow.relation import (
+    UNTIL,
+    Keys,
+    Relation,
+    as_changes,
+    as_spans,
+    column_list,
+    quoted,
+    select,
+    union_all,
+)
 from headgate.dataflow.run import Run
 from headgate.delta.changes import JOB, WEIGHT
 
@@ -58,13 +71,13 @@ def condition(node: Join) -> str:
 def join_delta(node: Join, run: Run) -> Relation | None:
     if node.kind == "inner":
         return bilinear(run, node.left, node.right, node.keys, condition(node), node.columns)
-    left = run.delta(node.left)
     if run.delta(node.right) is None:
         known = companion(node)
         if known is not None and node.residual is not None:
             run.delta(known)  # its counts change with either side
-            left = run.delta(node.left)
+        left = run.spans(node.left)
         return left and _as_written(node, run, left)
+    left = run.delta(node.left)
     matched, inner = _matched(node, run)
     if node.kind == "semi":
         return matched
@@ -80,7 +93,7 @@ def _matched(node: Join, run: Run) -> tuple[Relation | None, Relation | None]:
     columns = node.left.columns
     if known is None:
         whole = node.columns if node.kind == "left" else columns
-        inner = bilinear(run, node.left, node.right, node.keys, condition(node), whole)
+        inner = _changes(bilinear(run, node.left, node.right, node.keys, condition(node), whole))
         if node.kind == "left":
             inner = run.settle(inner)
         matched = inner and select(f"SELECT {column_list((*columns, JOB, WEIGHT))} FROM {inner.source}", columns)
@@ -91,11 +104,15 @@ def _matched(node: Join, run: Run) -> tuple[Relation | None, Relation | None]:
     else:
         pairs = tuple((name.removeprefix(_PREFIX), name) for name in known.keys)
         on = " AND ".join(f"l.{quoted(left)} <=> r.{quoted(right)}" for left, right in pairs)
-    matched = bilinear(run, node.left, known, pairs, on, columns)
+    matched = _changes(bilinear(run, node.left, known, pairs, on, columns))
     inner = None
     if node.kind == "left":
-        inner = bilinear(run, node.left, node.right, node.keys, condition(node), node.columns)
+        inner = _changes(bilinear(run, node.left, node.right, node.keys, condition(node), node.columns))
     return matched, inner
+
+
+def _changes(delta: Relation | None) -> Relation | None:
+    return delta and as_changes(delta)
 
 
 def bilinear(
@@ -104,61 +121,64 @@ def bilinear(
     """The module's first equation; `columns` of the two sides are kept."""
     left_keys = tuple(pair[0] for pair in keys)
     right_keys = tuple(pair[1] for pair in keys)
-    delta_left, delta_right = run.delta(left), run.delta(right)
+    delta_left, delta_right = run.spans(left), run.spans(right)
     if delta_left is not None and delta_right is not None:
-        delta_right = run.settled_delta(right)
+        delta_right = run.settled_spans(right)
     names = column_list(columns)
     parts: list[Relation | None] = []
     if delta_left is not None:
         state = _looked_up(run, right, right_keys, left, left_keys)
-        delta_left = run.delta(left) or delta_left
+        delta_left = run.spans(left) or delta_left
         old = state and select(f"SELECT *, 0L AS {JOB}, 1L AS {WEIGHT} FROM {state.source}", right.columns)
         other = union_all([old, delta_right], right.columns)
         if other is not None:
-            job = f"GREATEST(l.{JOB}, r.{JOB})"
-            parts.append(
-                select(
-                    f"SELECT {names}, {job} AS {JOB}, l.{WEIGHT} * r.{WEIGHT} AS {WEIGHT}"
-                    f" FROM {delta_left.source} l JOIN {other.source} r ON {on}",
-                    columns,
-                )
-            )
+            parts.append(_both_changed(delta_left, other, names, on, columns))
     if delta_right is not None:
         state = _looked_up(run, left, left_keys, right, right_keys)
-        delta_right = run.delta(right) or delta_right
+        delta_right = run.spans(right) or delta_right
         if state is not None:
-            parts.append(
-                select(
-                    f"SELECT {names}, r.{JOB} AS {JOB}, r.{WEIGHT} AS {WEIGHT}"
-                    f" FROM {state.source} l JOIN {delta_right.source} r ON {on}",
-                    columns,
-                )
-            )
+            marks = column_list(delta_right.marks, "r")
+            text = f"SELECT {names}, {marks} FROM {state.source} l JOIN {delta_right.source} r ON {on}"
+            parts.append(select(text, columns, spanned=delta_right.spanned))
     return union_all(parts, columns)
+
+
+def _both_changed(left: Relation, right: Relation, names: str, on: str, columns: tuple[str, ...]) -> Relation:
+    job = f"GREATEST(l.{JOB}, r.{JOB})"
+    marks = f"{job} AS {JOB}, l.{WEIGHT} * r.{WEIGHT} AS {WEIGHT}"
+    spanned = left.spanned or right.spanned
+    if spanned:
+        left, right = as_spans(left), as_spans(right)
+        until = f"LEAST(l.{UNTIL}, r.{UNTIL})"  # NULL only if both are
+        marks += f", {until} AS {UNTIL}"
+        on = f"{on} AND COALESCE({job} < {until}, true)"
+    text = f"SELECT {names}, {marks} FROM {left.source} l JOIN {right.source} r ON {on}"
+    return select(text, columns, spanned=spanned)
 
 
 def _looked_up(
     run: Run, node: Node, columns: tuple[str, ...], changed: Node, changed_columns: tuple[str, ...]
 ) -> Relation | None:
-    """The node's rows that can meet a change of the other side."""
+    """The node's rows that can meet a change of the other side, but for those that its spans tell of."""
     if not columns or run.is_cheap(node):
-        return run.rows(node, None)
-    return run.rows(node, run.delta_keys(changed, changed_columns, columns))
+        return run.rows(node, None, staying=True)
+    return run.rows(node, run.delta_keys(changed, changed_columns, columns), staying=True)
 
 
 def _as_written(node: Join, run: Run, left: Relation) -> Relation | None:
     state = _looked_up(
         run, node.right, tuple(right for _, right in node.keys), node.left, tuple(left for left, _ in node.keys)
     )
-    left = run.delta(node.left) or left
+    left = run.spans(node.left) or left
     if state is None:
         if node.kind == "semi":
             return None
         return left if node.kind == "anti" else null_extended(node, run, left)
     return select(
-        f"SELECT {column_list(node.columns)}, l.{JOB}, l.{WEIGHT} FROM {left.source} l"
+        f"SELECT {column_list(node.columns)}, {column_list(left.marks, 'l')} FROM {left.source} l"
         f" {_KIND_TEXT[node.kind]} {state.source} r ON {condition(node)}",
         node.columns,
+        spanned=left.spanned,
     )
 
 
@@ -172,10 +192,11 @@ def null_extended(node: Node, run: Run, left: Relation, *, weighted: bool = True
     """The left rows with the right side's columns NULL, in their types."""
     right = node.inputs[1]
     nulls = [f"CAST(NULL AS {run.type_of(right, column)}) AS {quoted(column)}" for column in right.columns]
-    more = [JOB, WEIGHT] if weighted else []
+    more = left.marks if weighted else ()
     return select(
         f"SELECT {', '.join([column_list(left.columns), *nulls, *more])} FROM {left.source}",
         left.columns + right.columns,
+        spanned=left.spanned,
     )
 
 

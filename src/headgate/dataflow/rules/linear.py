@@ -1,4 +1,4 @@
-"""Filter, project, generate, repeat, union all: linear, so the rule is to apply the operator to the changes.
+"""Filter, project, generate, repeat, union all: linear, so the rule is to apply the operator to the changes, or to spans.
 
 Δ(f(R)) = f(ΔR)
 """
@@ -10,9 +10,8 @@ import re
 from headgate.dataflow.graph import Filter, Generate, Project, Repeat, UnionAll
 from headgate.dataflow.relation import Keys, Relation, column_list, quoted, select, union_all
 from headgate.dataflow.run import Run
-from headgate.delta.changes import JOB, WEIGHT
+from headgate.delta.changes import WEIGHT
 
-_CHANGE_COLUMNS = f", {JOB}, {WEIGHT}"
 _PLAIN_NAME = re.compile(r"`(?:[^`]|``)*`|\w+")
 
 
@@ -31,52 +30,65 @@ def renaming(node: Project) -> dict[str, str]:
 
 
 def _filter(node: Filter, relation: Relation | None) -> Relation | None:
-    return relation and select(f"SELECT * FROM {relation.source} WHERE {node.predicate}", node.columns)
+    if relation is None:
+        return None
+    text = f"SELECT * FROM {relation.source} WHERE {node.predicate}"
+    return select(text, node.columns, spanned=relation.spanned)
 
 
 def filter_delta(node: Filter, run: Run) -> Relation | None:
-    return _filter(node, run.delta(node.input))
+    return _filter(node, run.spans(node.input))
 
 
 def filter_rows(node: Filter, run: Run, keys: Keys | None) -> Relation | None:
     return _filter(node, run.rows(node.input, keys))
 
 
-def _project(node: Project, relation: Relation | None, more: str) -> Relation | None:
-    outputs = ", ".join(f"{output.sql} AS {quoted(output.name)}" for output in node.outputs)
-    return relation and select(f"SELECT {outputs}{more} FROM {relation.source}", node.columns)
+def _project(node: Project, relation: Relation | None, *, weighted: bool) -> Relation | None:
+    if relation is None:
+        return None
+    outputs = [f"{output.sql} AS {quoted(output.name)}" for output in node.outputs]
+    outputs += relation.marks if weighted else ()
+    return select(f"SELECT {', '.join(outputs)} FROM {relation.source}", node.columns, spanned=relation.spanned)
 
 
 def project_delta(node: Project, run: Run) -> Relation | None:
-    return _project(node, run.delta(node.input), _CHANGE_COLUMNS)
+    return _project(node, run.spans(node.input), weighted=True)
 
 
 def project_rows(node: Project, run: Run, keys: Keys | None) -> Relation | None:
-    return _project(node, run.rows(node.input, keys and keys.renamed(renaming(node))), "")
+    return _project(node, run.rows(node.input, keys and keys.renamed(renaming(node))), weighted=False)
 
 
-def _generate(node: Generate, relation: Relation | None, more: str) -> Relation | None:
+def _generate(node: Generate, relation: Relation | None, *, weighted: bool) -> Relation | None:
+    if relation is None:
+        return None
     outer = "OUTER " if node.outer else ""
-    names = column_list(node.names)
-    return relation and select(
-        f"SELECT {column_list(node.columns)}{more} FROM {relation.source} LATERAL VIEW {outer}{node.generator} __g AS {names}",
+    outputs = column_list((*node.columns, *(relation.marks if weighted else ())))
+    return select(
+        f"SELECT {outputs} FROM {relation.source} LATERAL VIEW {outer}{node.generator} __g AS {column_list(node.names)}",
         node.columns,
+        spanned=relation.spanned,
     )
 
 
 def generate_delta(node: Generate, run: Run) -> Relation | None:
-    return _generate(node, run.delta(node.input), _CHANGE_COLUMNS)
+    return _generate(node, run.spans(node.input), weighted=True)
 
 
 def generate_rows(node: Generate, run: Run, keys: Keys | None) -> Relation | None:
-    return _generate(node, run.rows(node.input, keys and keys.only(node.input.columns)), "")
+    return _generate(node, run.rows(node.input, keys and keys.only(node.input.columns)), weighted=False)
 
 
 def repeat_delta(node: Repeat, run: Run) -> Relation | None:
-    delta = run.delta(node.input)
-    return delta and select(
-        f"SELECT {column_list(node.columns)}, {JOB}, {WEIGHT} * ({node.times}) AS {WEIGHT} FROM {delta.source} WHERE ({node.times}) > 0",
+    delta = run.spans(node.input)
+    if delta is None:
+        return None
+    marks = ", ".join(f"{WEIGHT} * ({node.times}) AS {WEIGHT}" if mark == WEIGHT else mark for mark in delta.marks)
+    return select(
+        f"SELECT {column_list(node.columns)}, {marks} FROM {delta.source} WHERE ({node.times}) > 0",
         node.columns,
+        spanned=delta.spanned,
     )
 
 
@@ -89,25 +101,24 @@ def repeat_rows(node: Repeat, run: Run, keys: Keys | None) -> Relation | None:
     )
 
 
-def _branches(node: UnionAll, run: Run, parts: list[Relation | None], more: str) -> list[Relation | None]:
+def _branches(node: UnionAll, run: Run, parts: list[Relation | None], *, weighted: bool) -> list[Relation | None]:
     """The branches in the union's own types: one of them alone would have its own."""
     cast: list[Relation | None] = []
     for branch, part in zip(node.branches, parts, strict=True):
         types = {column: run.type_of(node, column) for column in node.columns}
         if part is not None and any(run.type_of(branch, column) != kind for column, kind in types.items()):
-            outputs = ", ".join(
-                f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind in types.items()
-            )
-            part = select(f"SELECT {outputs}{more} FROM {part.source}", node.columns)
+            outputs = [f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind in types.items()]
+            outputs += part.marks if weighted else ()
+            part = select(f"SELECT {', '.join(outputs)} FROM {part.source}", node.columns, spanned=part.spanned)
         cast.append(part)
     return cast
 
 
 def union_delta(node: UnionAll, run: Run) -> Relation | None:
-    parts = [run.delta(branch) for branch in node.branches]
-    return union_all(_branches(node, run, parts, _CHANGE_COLUMNS), node.columns)
+    parts = [run.spans(branch) for branch in node.branches]
+    return union_all(_branches(node, run, parts, weighted=True), node.columns)
 
 
 def union_rows(node: UnionAll, run: Run, keys: Keys | None) -> Relation | None:
     parts = [run.rows(branch, keys) for branch in node.branches]
-    return union_all(_branches(node, run, parts, ""), node.columns, weighted=False)
+    return union_all(_branches(node, run, parts, weighted=False), node.columns, weighted=False)

@@ -35,6 +35,7 @@ def recomputed(
         return None
     keys = None if not group or run.is_cheap(below) else run.delta_keys(below, group, group)
     state = run.rows(below, keys)
+    run.recomputes(below, group)
     old = state and select(f"SELECT *, 0L AS {JOB}, 1L AS {WEIGHT} FROM {state.source}", below.columns)
     every = union_all([old, delta], below.columns)
     assert every is not None
