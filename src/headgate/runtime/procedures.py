@@ -31,6 +31,7 @@ from headgate.delta.events import DELETE, OP, SEQUENCE, UPSERT
 from headgate.errors import ConfigError, DefiniteError, FlowFailed
 from headgate.runtime import chains
 from headgate.runtime.batch import Batch
+from headgate.runtime.pools import POOL_PROPERTY
 from headgate.runtime.retrying import retried
 from headgate.runtime.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet
@@ -184,7 +185,14 @@ class ProcedureStage:
         if self.zone is not None or len(jobs) < 2:
             return [(job, lambda job=job: self._called(job, batch)) for job in jobs]  # type: ignore[misc]
         pool = ThreadPoolExecutor(min(MOST_CALLS, len(jobs)), thread_name_prefix=f"procedure {self.name}")
-        futures: list[Future[_Made]] = [pool.submit(self._called, job, batch) for job in jobs]
+        context = batch.sessions.context
+        weight = context.getLocalProperty(POOL_PROPERTY)
+
+        def called(job: JobId) -> _Made:
+            context.setLocalProperty(POOL_PROPERTY, weight)
+            return self._called(job, batch)
+
+        futures: list[Future[_Made]] = [pool.submit(called, job) for job in jobs]
         pool.shutdown(wait=False)
         return [(job, future.result) for job, future in zip(jobs, futures, strict=True)]
 
