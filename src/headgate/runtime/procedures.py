@@ -32,6 +32,7 @@ from headgate.errors import ConfigError, DefiniteError, FlowFailed
 from headgate.runtime import chains
 from headgate.runtime.batch import Batch
 from headgate.runtime.pools import POOL_PROPERTY
+from headgate.runtime.pools import pool as pool_of
 from headgate.runtime.retrying import retried
 from headgate.runtime.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet
@@ -186,7 +187,7 @@ class ProcedureStage:
             return [(job, lambda job=job: self._called(job, batch)) for job in jobs]  # type: ignore[misc]
         pool = ThreadPoolExecutor(min(MOST_CALLS, len(jobs)), thread_name_prefix=f"procedure {self.name}")
         context = batch.sessions.context
-        weight = context.getLocalProperty(POOL_PROPERTY)
+        weight = context.getLocalProperty(POOL_PROPERTY) or pool_of(1)
 
         def called(job: JobId) -> _Made:
             context.setLocalProperty(POOL_PROPERTY, weight)
