@@ -257,9 +257,7 @@ class Scheduler:
             as_of = {name: self.state.chain.as_of(complete, name) for name in query.sources}
         slowest = min(as_of, key=as_of.__getitem__, default=None)
         gap = (
-            ""
-            if slowest is None
-            else f", the newest snapshot is {_age(query.arrived_at, as_of[slowest])} old ({slowest})"
+            "" if slowest is None else f", the newest snapshot is {_age(query.arrived_at, as_of[slowest])} ({slowest})"
         )
         if complete < query.floor:
             gap += f", the session has seen job {query.floor} already"
@@ -323,4 +321,4 @@ class _DeadlinePassed(Exception):
 
 
 def _age(now: datetime, at: datetime) -> str:
-    return "of unknown age and" if at == BEGINNING else f"{max(0.0, (now - at).total_seconds()):.3g} s"
+    return "of unknown age" if at == BEGINNING else f"{max(0.0, (now - at).total_seconds()):.3g} s old"
