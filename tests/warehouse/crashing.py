@@ -12,8 +12,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from headgate.delta.changes import JobId
+from headgate.warehouse.base import Limits
 from headgate.warehouse.ledger import Ledger
-from headgate.warehouse.versioned import Limits, VersionedTable
+from headgate.warehouse.versioned import VersionedTable
 from tests.warehouse.model import BY_KEY, BY_NUMBER, Key, Model, change_set
 
 SPECS = (BY_KEY, BY_NUMBER)

@@ -13,10 +13,11 @@ from pyspark.sql import SparkSession
 
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse, EnvironmentProblem
+from headgate.warehouse.base import Limits
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.problems import translate
 from headgate.warehouse.spec import TableSpec
-from headgate.warehouse.versioned import Limits, VersionedTable
+from headgate.warehouse.versioned import VersionedTable
 from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Model, Row, canonical, change_set
 
 LIMITS = Limits(rows_per_file=20, local_rows=10)

@@ -19,13 +19,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.delta.changes import JobId
 from headgate.errors import StorageFull
+from headgate.warehouse.base import Limits
 from headgate.warehouse.compaction import DEPTH, plan
 from headgate.warehouse.index import FileIndex, Wanted
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile, Range
 from headgate.warehouse.storage import Folder
-from headgate.warehouse.versioned import Limits, VersionedTable
+from headgate.warehouse.versioned import VersionedTable
 from tests.warehouse.model import change_set
 
 LONG = TableSpec("longs", StructType([StructField("k", LongType()), StructField("v", LongType())]), key=("k",))

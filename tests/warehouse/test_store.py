@@ -16,13 +16,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse
+from headgate.warehouse.base import Limits
 from headgate.warehouse.bulk import written_files
 from headgate.warehouse.files import FileWriter
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import DeltaStore, ForeignCommit
-from headgate.warehouse.versioned import Limits, VersionedTable
+from headgate.warehouse.versioned import VersionedTable
 from tests.warehouse.model import BY_KEY, SCHEMA, Model, canonical, change_set, row
 
 PLAIN = TableSpec("plain", StructType([StructField("id", LongType()), StructField("name", StringType())]), key=("id",))

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from headgate.delta.changes import JobId
 from headgate.errors import SnapshotGone
+from headgate.warehouse.base import Limits
 from headgate.warehouse.spec import TableSpec
-from headgate.warehouse.versioned import Limits, Pin, VersionedTable
+from headgate.warehouse.versioned import Pin, VersionedTable
 from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Key, Model, canonical, change_set
 
 A = [None, 1, 2, 3, 2**62, -5]

@@ -47,10 +47,10 @@ from headgate.runtime.streams import open_stream, require_whole
 from headgate.runtime.tables import INTERNAL, Tables
 from headgate.runtime.upkeep import Upkeep
 from headgate.runtime.view_stage import ViewStage
+from headgate.warehouse.base import Limits
 from headgate.warehouse.ledger import Ledger
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step, no_step
-from headgate.warehouse.versioned import Limits
 
 CAPTURE_WINDOW = timedelta(seconds=60)
 """How long a source may take to deliver, where nobody names a deadline."""

@@ -20,10 +20,11 @@ from headgate.dataflow.demands import Demand
 from headgate.delta.changes import JobId
 from headgate.runtime.batch import Batch
 from headgate.runtime.stored import StoredTable
+from headgate.warehouse.base import Limits
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step
-from headgate.warehouse.versioned import Limits, VersionedTable
+from headgate.warehouse.versioned import VersionedTable
 
 INTERNAL = "_headgate"
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import RLock
 from types import TracebackType
 
@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from headgate.delta.changes import NO_JOB, WEIGHT, JobId
 from headgate.errors import SnapshotGone
+from headgate.warehouse.base import Base, Limits
 from headgate.warehouse.bulk import bulk_fold
 from headgate.warehouse.changes import ChangeSet, spark_path
 from headgate.warehouse.codes import code, member
@@ -34,7 +35,6 @@ from headgate.warehouse.files import FileReader, FileWriter
 from headgate.warehouse.folding import Folded, Prepared, fold, touched_files
 from headgate.warehouse.frames import stored_frame, without
 from headgate.warehouse.images import Images, image_frames, images_of
-from headgate.warehouse.index import FileIndex
 from headgate.warehouse.local import local_frame
 from headgate.warehouse.lookup import Lookup, overlay_rows, snapshot_rows
 from headgate.warehouse.overlay import Overlay, jobs_within
@@ -42,34 +42,6 @@ from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import OVERLAY, DeltaStore, Step, Verify, no_step, unverified
-
-ROWS_PER_LOOKUP_FILE = 8_000
-ROWS_PER_SCAN_FILE = 200_000
-MEBIBYTE = 2**20
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Sizes that decide how a table is stored and read."""
-
-    rows_per_file: int = ROWS_PER_LOOKUP_FILE
-    lookup_bytes: int = 64 * MEBIBYTE
-    """Picked files above this are looked up by Spark."""
-    overlay_bytes: int = 256 * MEBIBYTE
-    """An overlay in memory above this is spilled to segment files."""
-    fold_bytes: int = 512 * MEBIBYTE
-    """Base files above this are rewritten by Spark."""
-    local_rows: int = 5_000
-    """Overlay frames above this go through a staged file, which Spark reads faster than rows from the driver."""
-
-
-@dataclass(frozen=True, eq=False)
-class Base:
-    """A Delta version that holds the snapshot of job `through`."""
-
-    version: int
-    through: JobId
-    index: FileIndex
 
 
 class Pin:

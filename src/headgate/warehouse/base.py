@@ -1,0 +1,35 @@
+"""What a versioned table stands on: the Delta versions that hold its jobs, and the sizes that decide how it is stored and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.delta.changes import JobId
+from headgate.warehouse.index import FileIndex
+
+ROWS_PER_LOOKUP_FILE = 8_000
+MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes that decide how a table is stored and read."""
+
+    rows_per_file: int = ROWS_PER_LOOKUP_FILE
+    lookup_bytes: int = 64 * MEBIBYTE
+    """Picked files above this are looked up by Spark."""
+    overlay_bytes: int = 256 * MEBIBYTE
+    """An overlay in memory above this is spilled to segment files."""
+    fold_bytes: int = 512 * MEBIBYTE
+    """Base files above this are rewritten by Spark."""
+    local_rows: int = 5_000
+    """Overlay frames above this go through a staged file, which Spark reads faster than rows from the driver."""
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """A Delta version that holds the snapshot of job `through`."""
+
+    version: int
+    through: JobId
+    index: FileIndex
