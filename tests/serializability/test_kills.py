@@ -97,8 +97,8 @@ def command_line(pid: int) -> str:
         return ""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("executor", ["staged", pytest.param("sequential", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("executor", ["staged", "sequential"])
 def test_nothing_is_lost_doubled_or_torn_whoever_is_killed(
     spark_sessions: SparkSessions, tmp_path: Path, executor: str
 ) -> None:
