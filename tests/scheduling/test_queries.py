@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,7 +77,7 @@ def test_a_session_sets_its_bound_and_never_goes_back(bank: Warehouse) -> None:
     assert totals(session.sql(ALL)) == {1: 10}
     assert totals(other.sql(ALL)) == {1: 15}
     assert totals(session.sql(ALL, max_staleness=0)) == {1: 15}
-    # Branches are at an older job; this session has seen a newer one.
+    # Branches are at an older job than the reader has seen.
     seen = session.seen
     with session.sql("SELECT name FROM names CURRENCY BOUND ANY") as answer:
         assert answer.job >= seen
@@ -172,6 +173,17 @@ def test_a_cancelled_query_lets_go_of_everything(bank: Warehouse) -> None:
     assert isinstance(errors[0], Cancelled)
     assert bank._scheduler.waiting == 0 and not bank._cutter.waiting  # type: ignore[union-attr]
     assert totals(session.sql(ALL)) == {1: 15}
+
+
+def test_an_interrupted_query_lets_go_of_everything(bank: Warehouse) -> None:
+    deposit(bank, (1, 1, 10))
+    with bank._running.paused():
+        interruption = threading.Timer(0.5, _thread.interrupt_main)
+        interruption.start()
+        with pytest.raises(KeyboardInterrupt):
+            bank.sql(ALL)
+    assert bank._scheduler.waiting == 0 and not bank._cutter.waiting  # type: ignore[union-attr]
+    assert totals(bank.sql(ALL)) == {1: 10}
 
 
 def test_an_answer_is_let_go_when_its_lease_ends(tmp_path: Path, spark_sessions: SparkSessions) -> None:

@@ -42,7 +42,7 @@ from headgate.runtime.sources import capture_all, next_job, open_source
 from headgate.runtime.spark_ranges import SparkRanges
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.runtime.state import State
-from headgate.runtime.stored import BatchViews
+from headgate.runtime.stored import BatchViews, KeptViews
 from headgate.runtime.streams import open_stream, require_whole
 from headgate.runtime.tables import INTERNAL, Tables
 from headgate.runtime.upkeep import Upkeep
@@ -170,8 +170,8 @@ class Engine:
 
     def _cut(self, samples: Mapping[str, Sample]) -> JobId:
         """Closes the open job at what is captured; the samples are captured already."""
-        with self._widened():
-            return self._close_at(samples)
+        self._widen()
+        return self._close_at(samples)
 
     def _close_at(self, samples: Mapping[str, Sample]) -> JobId:
         state = self._state
@@ -189,22 +189,20 @@ class Engine:
                 state.chain.confirm(as_of)
             return state.chain.newest
 
-    @contextmanager
-    def _widened(self) -> Iterator[None]:
-        """Inside, replicas have the columns that their tables at the sources have; nothing runs while they get them."""
+    def _widen(self) -> None:
+        """Gives replicas the columns that their tables at the sources have; nothing runs meanwhile."""
         if any(self._replicas.are_narrow(source) for source in self._sources.values()):
             with self._changing_flows():
                 for source in self._sources.values():
                     self._replicas.widen(source)
                 take_wider_types(self._state, self._replicas, self._flows, self._sources.values())
-        yield
 
     def refresh(self) -> JobId:
         """Closes the open job and brings every table up to it; gives the newest job."""
         job = self.close_job()
         self._catch_up(job)
-        if self.failures:
-            raise self.failures[0]
+        for failure in self.failures:
+            raise failure
         return job
 
     def _catch_up(self, job: JobId) -> None:
@@ -290,7 +288,7 @@ class Engine:
             if not isinstance(stage, ViewStage):
                 raise DefiniteError(f"{flow} is not a view", hint="dimensions are functions of history")
             session = self._state.sessions.bulk
-            return session, stage.from_scratch(BatchViews(session, self._state.kept))
+            return session, stage.from_scratch(BatchViews(session, KeptViews()))
 
     @property
     def spark_for_small_jobs(self) -> SparkSession:

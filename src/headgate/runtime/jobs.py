@@ -6,7 +6,6 @@ were asked. Everything acknowledged at a source before that instant is in the jo
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -108,9 +107,3 @@ class JobChain:
     def job_positions(self, source: str, after: JobId, upto: JobId) -> list[tuple[JobId, int]]:
         """For each job in (after, upto] the source's position at its cut."""
         return [(job, self.position(source, job)) for job in map(JobId, range(max(after, NO_JOB) + 1, upto + 1))]
-
-    def job_of(self, source: str, position: int, after: JobId, upto: JobId) -> JobId:
-        """The first job of (after, upto] whose cut holds the position."""
-        pairs = self.job_positions(source, after, upto)
-        index = bisect.bisect_left([pair[1] for pair in pairs], position)
-        return pairs[index][0]

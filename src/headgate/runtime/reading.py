@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from headgate.dataflow.graph import Scan
 from headgate.dataflow.relation import column_list, quoted
-from headgate.delta.changes import COPY, ROW_HASH, JobId
+from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, Location, UnknownTable
 from headgate.runtime.answer import Answer
 from headgate.runtime.flows import FlowPlan, first_line
@@ -25,8 +25,6 @@ from headgate.warehouse.local import local_frame
 from headgate.warehouse.problems import storage_problems, translate
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.versioned import Pin
-
-_INTERNAL_COLUMNS = (ROW_HASH, COPY)
 
 
 class Reader:

@@ -49,6 +49,11 @@ class Upkeep:
         return sum(table.overlay_bytes for table in tables if table.base_through < table.through)
 
     @property
+    def is_behind(self) -> bool:
+        """Whether a table has jobs that its Delta table lacks, changes or not."""
+        return any(table.base_through < table.through for _, table in self._state.tables.physical())
+
+    @property
     def has_files(self) -> bool:
         """Whether a bulk load lies in files that want to be folded."""
         return any(table.has_files for _, table in self._state.tables.physical())

@@ -122,7 +122,7 @@ class Background:
             self._run(
                 tuple(stage.name for stage in scheduler.flows.stages()), "tables that lag behind hold back too much"
             )
-        if full:
+        if full and self._upkeep.is_behind:
             # Only what is materialized can leave the stream.
             self._upkeep.release()
             self._upkeep.materialize()

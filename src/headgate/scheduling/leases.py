@@ -37,10 +37,3 @@ class Leases:
         for answer in expired:
             answer.close()
         return len(expired)
-
-    def end_all(self) -> None:
-        with self._lock:
-            held = list(self._ends)
-            self._ends.clear()
-        for answer in held:
-            answer.close()

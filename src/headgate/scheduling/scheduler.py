@@ -210,9 +210,9 @@ class Scheduler:
         while True:
             try:
                 return future.result(self._patience(query))
-            except FutureTimeout:
-                if future.done():
-                    # Capture itself ran out of time.
+            except FutureTimeout as error:
+                # The waiting ended, or what was waited for ended with that very error.
+                if future.done() and future.exception() is error:
                     raise
             except CancelledError:
                 raise Cancelled("the query was cancelled") from None

@@ -54,7 +54,7 @@ class Session:
 
     @property
     def seen(self) -> JobId:
-        """The newest job that an answer of this session showed: later ones do not go back behind it."""
+        """The newest job that an answer has shown: later answers do not go back behind it."""
         return self._floor
 
     def sql(
@@ -97,7 +97,7 @@ class Session:
         return self._held(Answer(answer, self._scheduler.receipt(asked, answer.job, planned)))
 
     def cancel(self) -> None:
-        """Ends the waiting of this session's queries: each raises `Cancelled` and lets go of what it had."""
+        """Ends the waiting of its queries: each raises `Cancelled` and lets go of what it had."""
         self._cancellations += 1
 
     def _set(self, setting: Setting) -> Answer:
