@@ -16,6 +16,7 @@ from headgate.capture.source import Sample
 from headgate.clock import Clock, ManualClock
 from headgate.config.gears import Gear, GearSettings
 from headgate.errors import TransientError
+from tests.waiting import eventually
 
 Positions = tuple[int, int]
 """A half-open range: after the first, up to the second."""
@@ -129,13 +130,6 @@ def running(method: ScriptedMethod, clock: Clock, settings: GearSettings) -> Ite
         yield agent
     finally:
         agent.close()
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "this did not happen in time"
-        time.sleep(0.001)
 
 
 def never(condition: Callable[[], bool], seconds: float = 0.03) -> None:

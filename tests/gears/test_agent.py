@@ -12,13 +12,13 @@ from tests.gears.scripted import (
     advance,
     assert_gap_free,
     attempts_come_to,
-    eventually,
     gears,
     looks_come_to,
     milliseconds,
     never,
     running,
 )
+from tests.waiting import eventually
 
 
 def test_a_look_follows_each_period() -> None:

@@ -14,12 +14,12 @@ from tests.gears.scripted import (
     HOUR,
     ScriptedMethod,
     advance,
-    eventually,
     gears,
     milliseconds,
     never,
     running,
 )
+from tests.waiting import eventually
 
 
 def test_what_is_captured_is_answered_at_once() -> None:

@@ -17,12 +17,12 @@ from tests.gears.scripted import (
     ScriptedMethod,
     advance,
     attempts_come_to,
-    eventually,
     gears,
     looks_come_to,
     milliseconds,
     running,
 )
+from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("step", ["plan", "read", "publish"])

@@ -17,6 +17,7 @@ from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceUnreachable
 from headgate.delta.events import OBSERVED, TRUNCATE, UPSERT
 from tests.postgres.logged import EVERYTHING, logged, source_rows
+from tests.waiting import eventually
 
 
 def confirmed(connection: psycopg.Connection, name: str = "headgate_test_source") -> int:
@@ -77,7 +78,9 @@ def test_the_server_hears_only_of_what_is_on_the_disk(
         connection.execute("INSERT INTO a VALUES (1)")
         assert confirmed(connection) == before
         source.catch_up()
-        assert before < confirmed(connection) <= source.log.durable
+        # The server reads what it was told when its walsender next runs.
+        eventually(lambda: confirmed(connection) > before)
+        assert confirmed(connection) <= source.log.durable
 
 
 def test_a_sample_covers_asynchronous_commits_and_unfinished_transactions(

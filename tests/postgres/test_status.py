@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from headgate.config.sources import PostgresSourceSettings
 from tests.postgres.replaying import replayed
+from tests.waiting import eventually
 
 WINDOW = timedelta(seconds=30)
 
@@ -39,13 +40,6 @@ def captured(dsn: str, folder: Path, limit_bytes: int | None = None, **settings:
         yield source
     finally:
         source.close()
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 15) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_a_source_tells_how_it_does(database: str, connection: psycopg.Connection, tmp_path: Path) -> None:
