@@ -3,7 +3,8 @@
     base (handle over pinned files)  LEFT ANTI  broadcast(dead keys)   UNION ALL   images
 
 Dead rows are named by one long: the key itself when it is one integral column, else the hash of the key columns with
-the columns themselves compared null-safely behind it. Without dead rows there is no join.
+the columns themselves compared null-safely behind it. Without dead rows there is no join. Many images with dead rows are
+read in the base's own scan, marked, instead of a union.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
+from pyspark.sql.types import BooleanType, ByteType, IntegerType, LongType, ShortType, StructField, StructType
 
 from headgate.errors import EnvironmentProblem
+from headgate.warehouse.changes import spark_path
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile
 from headgate.warehouse.storage import Folder
 
 TIMESTAMP_CONF = "spark.sql.parquet.outputTimestampType"
 HASH = "__hash"
+NEW = "__new"
+"""Marks the rows of a scan that are not the base's; of the base's it is NULL."""
 
 
 def column(name: str) -> Column:
@@ -28,34 +32,46 @@ def column(name: str) -> Column:
     return sf.col("`" + name.replace("`", "``") + "`")
 
 
-def stored_frame(session: SparkSession, folder: Folder, files: Sequence[DataFile], spec: TableSpec) -> DataFrame:
-    """The rows of data files, read by executors."""
-    if not files:
+def stored_frame(
+    session: SparkSession, folder: Folder, files: Sequence[DataFile], spec: TableSpec, new: str | None = None
+) -> DataFrame:
+    """The rows of data files, read by executors; with those of the file `new`, in one scan, where `NEW` is true."""
+    if not files and new is None:
         return session.createDataFrame([], spec.schema)
-    reader = session.read.schema(spec.schema).option("__globPaths__", "false")
+    schema = spec.schema if new is None else StructType([*spec.schema.fields, StructField(NEW, BooleanType())])
+    reader = session.read.schema(schema).option("__globPaths__", "false")
     reader = reader.option("parquet.page.verify-checksum.enabled", "true")
-    return reader.parquet(*(f"{folder.spark_address}/{file.path}" for file in files))
+    paths = [f"{folder.spark_address}/{file.path}" for file in files]
+    return reader.parquet(*paths, *([] if new is None else [spark_path(new)]))
 
 
 def without(base: DataFrame, dead: DataFrame, spec: TableSpec, *, small: bool, null_is_dead: bool) -> DataFrame:
-    """The base's rows whose key is not among the dead rows'.
+    """The base's rows whose key is not among the dead rows', and those marked as `NEW`, which are not the base's.
 
     `small`: the dead rows fit a broadcast; `null_is_dead` then tells whether one of them has a NULL in its key.
+    A row marked as new has no name to be found by. It comes through the same scan and the same join as the base's: a
+    union over the join would hand over every row of the base one by one.
     """
+    marked = NEW in base.columns
+
+    def named(name: Column) -> Column:
+        return sf.when(sf.col(NEW).isNull(), name) if marked else name
+
     if small and names_a_long(spec):
         key = column(spec.key[0])
-        living = base.where(key.isNotNull()) if null_is_dead else base
-        named = dead.select(key.cast("long").alias(HASH))
-        return living.join(sf.broadcast(named), key.cast("long") == sf.col(HASH), "left_anti")
+        if null_is_dead:
+            base = base.where(key.isNotNull() | sf.col(NEW) if marked else key.isNotNull())
+        names = dead.select(key.cast("long").alias(HASH))
+        return base.join(sf.broadcast(names), named(key.cast("long")) == sf.col(HASH), "left_anti").drop(NEW)
     keys = [column(name) for name in spec.key]
     others = [sf.col(f"__dead_{number}") for number in range(len(keys))]
     renamed = [key.alias(f"__dead_{number}") for number, key in enumerate(keys)]
-    named = dead.select(sf.xxhash64(*keys).alias(HASH), *renamed)
-    condition = sf.xxhash64(*keys) == sf.col(HASH)
+    names = dead.select(sf.xxhash64(*keys).alias(HASH), *renamed)
+    condition = named(sf.xxhash64(*keys)) == sf.col(HASH)
     for key, other in zip(keys, others, strict=True):
         # Not `<=>`, nor its long form with OR: Spark would make that a join key and lose the join on one long.
         condition = condition & sf.coalesce(key == other, key.isNull() & other.isNull())
-    return base.join(sf.broadcast(named) if small else named, condition, "left_anti")
+    return base.join(sf.broadcast(names) if small else names, condition, "left_anti").drop(NEW)
 
 
 def names_a_long(spec: TableSpec) -> bool:

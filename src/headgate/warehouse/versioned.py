@@ -33,7 +33,7 @@ from headgate.warehouse.changes import ChangeSet, spark_path
 from headgate.warehouse.codes import code, member
 from headgate.warehouse.files import FileReader, FileWriter
 from headgate.warehouse.folding import Folded, Prepared, fold, touched_files
-from headgate.warehouse.frames import stored_frame, without
+from headgate.warehouse.frames import NEW, stored_frame, without
 from headgate.warehouse.images import Images, image_frames, images_of
 from headgate.warehouse.local import local_frame
 from headgate.warehouse.lookup import Lookup, overlay_rows, snapshot_rows
@@ -406,6 +406,11 @@ class VersionedTable:
             schema = StructType([self.spec.schema[name] for name in self.spec.key])
             null = any(column.null_count for column in dead.columns)
             keys = self._local_frame(session, dead, schema, job)
+            if images.rows.num_rows > self.limits.local_rows:
+                marked = images.rows.append_column(NEW, pa.repeat(pa.scalar(True), images.rows.num_rows))
+                new = self._stage(marked, job)
+                both = stored_frame(session, self._folder, base.index.files, self.spec, new)
+                return without(both, keys, self.spec, small=True, null_is_dead=null)
             stored = without(stored, keys, self.spec, small=True, null_is_dead=null)
         if not images.rows.num_rows:
             return stored
@@ -444,13 +449,18 @@ class VersionedTable:
         """Rows of the driver as a frame: within the plan when few, else through a staged file."""
         if rows.num_rows <= self.limits.local_rows:
             return local_frame(session, rows, schema)
+        address = spark_path(self._stage(rows, job))
+        return session.read.schema(schema).option("__globPaths__", "false").parquet(address)
+
+    def _stage(self, rows: pa.Table, job: JobId) -> str:
+        """Rows of the driver in a file that executors can read while the job can be asked for."""
         name = f"{uuid.uuid4().hex}.parquet"
         with storage_problems(self._staging, rows.nbytes):
             pq.write_table(rows, self._staging.file(name), filesystem=self._staging.filesystem, store_schema=False)
         address = self._staging.child(name).address
         with self._lock:
             self._staged.append((job, address))
-        return session.read.schema(schema).option("__globPaths__", "false").parquet(spark_path(address))
+        return address
 
     def _fold(
         self,
