@@ -82,3 +82,7 @@ class StorageFull(TransientError):
 
 class TransactionError(DefiniteError):
     """A source transaction was misused or its rows do not fit the table."""
+
+
+class ProducerBusy(DefiniteError):
+    """Another producer writes to the table."""

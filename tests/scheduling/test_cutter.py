@@ -27,7 +27,7 @@ class Held:
         self.captured = Freshness(0, BEGINNING)
         self.asked = 0
 
-    def sample(self) -> Sample:
+    def sample(self, since: datetime | None = None) -> Sample:
         if self.is_away:
             raise TransientError("the server does not answer")
         self.asked += 1

@@ -77,17 +77,38 @@ def test_a_lookup_in_many_bytes_goes_through_spark(tmp_path: Path, spark: SparkS
     assert canonical(found.to_pylist()) == canonical(expected)
 
 
-def test_dead_rows_are_named_by_one_long(tmp_path: Path, spark: SparkSession) -> None:
-    for spec, expected in ((BY_KEY, "xxhash64"), (TableSpec("one", SCHEMA, key=("a",)), "a#")):
+def test_dead_rows_are_bits_or_named_by_one_long(tmp_path: Path, spark: SparkSession) -> None:
+    one = TableSpec("one", SCHEMA, key=("a",))
+    for spec, far, expected in ((BY_KEY, 4, "xxhash64"), (one, 4, None), (one, 1 << 40, "a#")):
         model = Model(spec)
-        table = VersionedTable.open(str(tmp_path / spec.name), spec)
-        table.apply(change_set(spec, model.run({(n, "x"): n for n in range(9)}), 0, 1), JobId(1))
+        table = VersionedTable.open(str(tmp_path / f"{spec.name}{far}"), spec)
+        table.apply(change_set(spec, model.run({(n, "x"): 1 for n in (*range(9), far)}), 0, 1), JobId(1))
         table.materialize(None, JobId(1))
         table.apply(change_set(spec, model.run({(20, "x"): 1}), 1, 2), JobId(2))
-        assert "Join" not in plan(table, spark, 2)
-        table.apply(change_set(spec, model.run({(3, "x"): 4}), 2, 3), JobId(3))
-        joined = re.search(r"BroadcastHashJoin \[([^\[]*)\], \[__hash#\d+L\], LeftAnti", plan(table, spark, 3))
-        assert joined and joined.group(1).startswith(expected)
+        assert "Join" not in plan(table, spark, 2) and "getbit" not in plan(table, spark, 2)
+        table.apply(change_set(spec, model.run({(3, "x"): 4, (far, "x"): 5}), 2, 3), JobId(3))
+        shown = plan(table, spark, 3)
+        joined = re.search(r"BroadcastHashJoin \[([^\[]*)\], \[__hash#\d+L\], LeftAnti", shown)
+        if expected is None:
+            assert "getbit" in shown and "Join" not in shown
+        else:
+            assert joined and joined.group(1).startswith(expected)
+        assert values(table, spark, 3) == canonical(model.snapshots[3].values())
+
+
+@pytest.mark.parametrize("local_rows", [2, 5_000], ids=["new rows in the same scan", "new rows in the plan"])
+def test_replaced_rows_are_read_once_whatever_their_keys(tmp_path: Path, spark: SparkSession, local_rows: int) -> None:
+    keys = [None, -(1 << 33), -70, -64, -1, 0, 1, 63, 64, 65, 127, 128, 1000, (1 << 62)]
+    for place, (first, last) in enumerate([(0, 14), (1, 13), (2, 13), (5, 6), (0, 1), (8, 12)]):
+        spec = TableSpec(f"t{place}", SCHEMA, key=("a",))
+        model = Model(spec)
+        table = VersionedTable.open(str(tmp_path / spec.name), spec, limits=Limits(local_rows=local_rows))
+        table.apply(change_set(spec, model.run({(key, "x"): 1 for key in keys}), 0, 1), JobId(1))
+        table.materialize(None, JobId(1))
+        chosen = keys[first:last]
+        changes = {(key, "x"): None if number % 3 == 2 else number for number, key in enumerate(chosen)}
+        table.apply(change_set(spec, model.run(changes | {(5000 + first, "x"): 7}), 1, 2), JobId(2))
+        assert values(table, spark, 2) == canonical(model.snapshots[2].values())
 
 
 def plan(table: VersionedTable, spark: SparkSession, job: int) -> str:

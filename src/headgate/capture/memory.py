@@ -62,10 +62,14 @@ class MemorySource:
         at = self._clock.now()
         return Freshness(self.log.durable, at)
 
-    def sample(self) -> Sample:
+    def sample(self, since: datetime | None = None) -> Sample:
         """Where the source stands: every acknowledged transaction is durable. Never waits; the clocks are the same."""
         at = self._clock.now()
         return Sample(at, self.log.durable, timedelta(0), timedelta(0))
+
+    def cut(self) -> int:
+        self.log.sync()
+        return self.log.durable
 
     def capture(self, upto: Sample | datetime, window: timedelta) -> bool:
         """Captured already."""

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from headgate.capture.events import COMMIT_TIME, TRANSACTION_FIELDS, from_micros, to_micros
 from headgate.capture.frames import Header
-from headgate.capture.segments import Entry
 from headgate.delta.changes import BEGINNING
 from headgate.errors import ConfigError
 
@@ -27,14 +26,14 @@ def stamp_of(header: Header) -> datetime:
     return from_micros(stamp_micros(header.commit_at, header.initial))
 
 
-def concatenate_events(table: str, parts: Sequence[tuple[Entry, slice, pa.Table]]) -> pa.Table | None:
+def concatenate_events(table: str, parts: Sequence[tuple[Header, slice, pa.Table]]) -> pa.Table | None:
     """One table of events in the order of the parts; None when there are no rows. No work per row.
 
     A part is some transactions of a frame, and their rows.
     """
     if not parts:
         return None
-    groups = [(entry.header.group, chosen, entry.header.initial) for entry, chosen, _ in parts]
+    groups = [(header.group, chosen, header.initial) for header, chosen, _ in parts]
     counts = np.concatenate([group.rows[table][chosen] for group, chosen, _ in groups])
     positions = np.repeat(np.concatenate([group.positions[chosen] for group, chosen, _ in groups]), counts)
     times = np.repeat(

@@ -36,12 +36,16 @@ class Shape:
                 raise ConfigError(f"the key column {column} of {self.name} has a nested type", hint="use plain columns")
         self._arrow = to_arrow_schema(table.schema, timezone="UTC")
         self.rows = row_schema(self._arrow)
+        self.fields: tuple[pa.Field, ...] = tuple(
+            field.with_nullable(self._nullable[field.name]) for field in self._arrow
+        )
+        """The Arrow columns; those of the key cannot be NULL."""
 
     def row(self, values: Mapping[str, object], columns: Iterable[str]) -> dict[str, object]:
         """The given values, checked and converted; `columns` are those that must be there."""
         if not isinstance(values, Mapping):
             raise TransactionError(f"a row of {self.name} is a mapping of column names, not {_shown(values)}")
-        self._require_known(values)
+        self.require_known(values)
         for column in columns:
             if column not in values:
                 raise TransactionError(
@@ -49,6 +53,14 @@ class Shape:
                     hint=f"its key is ({', '.join(self.key)})" if column in self.key else "give all columns",
                 )
         return {column: self._value(column, value) for column, value in values.items()}
+
+    def values(self, row: Sequence[object]) -> tuple[object, ...]:
+        """A whole row's values in the order of the columns, checked and converted."""
+        return tuple([self._value(column, value) for column, value in zip(self.columns, row, strict=True)])
+
+    def wanted(self, column: str, value: object) -> object:
+        """A value that a column is compared with, as the column would hold it."""
+        return None if value is None else self._value(column, value)
 
     def key_row(self, values: Mapping[str, object]) -> dict[str, object]:
         """A row of key columns only."""
@@ -84,23 +96,37 @@ class Shape:
 
     def build_many(self, batch: pa.RecordBatch, op: int, first: int) -> pa.RecordBatch:
         """Event rows from a batch whose columns `require_columns` has checked; sequences count from `first`."""
-        count = batch.num_rows
+        return self.events(self.cast(batch), np.full(batch.num_rows, op, dtype=np.int8), first)
+
+    def cast(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The table's columns from a batch whose columns `require_columns` has checked; those not given are NULL."""
         given = set(batch.schema.names)
-        arrays = [
+        return [
             self._column(field.name, batch.column(field.name), field.type)
             if field.name in given
-            else pa.nulls(count, field.type)
+            else pa.nulls(batch.num_rows, field.type)
             for field in self._arrow
         ]
-        arrays.append(pa.array(np.full(count, op, dtype=np.int8)))
+
+    def events(self, columns: Sequence[pa.Array], ops: np.ndarray, first: int) -> pa.RecordBatch:
+        """Event rows from the table's checked columns, none of them unchanged; sequences count from `first`."""
+        count = len(ops)
         offsets = pa.array(np.zeros(count + 1, dtype=np.int32))
-        arrays.append(pa.ListArray.from_arrays(offsets, pa.array([], pa.string()), type=_UNCHANGED_TYPE))
-        arrays.append(pa.array(np.arange(first, first + count, dtype=np.int64)))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.rows)
+        unchanged = pa.ListArray.from_arrays(offsets, pa.array([], pa.string()), type=_UNCHANGED_TYPE)
+        sequences = pa.array(np.arange(first, first + count, dtype=np.int64))
+        return pa.RecordBatch.from_arrays([*columns, pa.array(ops), unchanged, sequences], schema=self.rows)
+
+    def require_known(self, names: Iterable[str]) -> None:
+        """Refuses names that are not columns."""
+        for name in names:
+            if name not in self._types:
+                raise TransactionError(
+                    f"{self.name} has no column {_shown(name)}", hint=did_you_mean(str(name), self.columns, "columns")
+                )
 
     def require_columns(self, given: pa.Schema, *, key_only: bool) -> None:
         """Refuses unknown, repeated and missing columns of Arrow rows."""
-        self._require_known(given.names)
+        self.require_known(given.names)
         for name in given.names:
             if given.names.count(name) > 1:
                 raise TransactionError(f"the rows for {self.name} have the column {name} twice")
@@ -158,13 +184,6 @@ class Shape:
         return TransactionError(
             f"{self.name}.{column} cannot hold {what}{why}", hint=f"expected {self._types[column].simpleString()}"
         )
-
-    def _require_known(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name not in self._types:
-                raise TransactionError(
-                    f"{self.name} has no column {_shown(name)}", hint=did_you_mean(str(name), self.columns, "columns")
-                )
 
 
 def did_you_mean(name: str, known: Iterable[str], what: str) -> str:

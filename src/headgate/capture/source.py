@@ -20,7 +20,7 @@ from headgate.errors import HeadgateError
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """A table of a source. Its key columns are never NULL and tell its rows apart."""
+    """A table of a source. Its key columns are never NULL and tell its rows apart; without a key rows are only added."""
 
     name: str
     schema: StructType
@@ -149,8 +149,15 @@ class Source(Protocol):
         """How far the log goes; asking does not touch the source."""
         ...
 
-    def sample(self) -> Sample:
-        """Reads headgate's clock, then the source's position; may wait for the source to answer."""
+    def sample(self, since: datetime | None = None) -> Sample:
+        """Reads headgate's clock, then the source's position; may wait for the source to answer.
+
+        Whoever needs only what was acknowledged before an instant names it: a source may then name an earlier position.
+        """
+        ...
+
+    def cut(self) -> int:
+        """The position at which a job closes now: of what is captured. It is durable, unless the source promises less."""
         ...
 
     def capture(self, upto: Sample | datetime, window: timedelta) -> bool:

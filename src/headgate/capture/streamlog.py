@@ -7,8 +7,10 @@
 
 A transaction is appended whole or not at all: its files are on the disk before its frame is written, and a failed
 write is cut off again. `append` returns once it is durable; `begin` … `commit` makes it readable at once and `sync`
-makes it durable, one fsync serving everyone who waits. Only one process may open a log at a time. A log that holds more
-than its limit tells `on_full`, and far beyond it appends wait a little (`room`).
+makes it durable, one fsync serving everyone who waits. `keep` holds a transaction in memory (`unwritten`): readable at
+once, written by `sync`, before the next one that is not kept, or when those in memory pass their limit. Only one
+process may open a log at a time. A log that holds more than its limit tells `on_full`, and far beyond it appends wait a
+little (`room`).
 
 A crash can leave a torn frame at the end, which opening cuts off. Damage to the very last frame looks the same, so
 whoever keeps a cursor compares it with `end`.
@@ -23,6 +25,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import pairwise, takewhile
 from pathlib import Path
 
@@ -44,11 +47,13 @@ from headgate.capture.segments import (
     scan_segment,
     segment_path,
 )
+from headgate.capture.unwritten import Counted, Lost, Unwritten
 from headgate.capture.writing import TransactionWriter, encode_tables
 from headgate.errors import CorruptWarehouse, EnvironmentProblem, Location, TransactionError
 
 DEFAULT_SEGMENT_BYTES = 64 << 20
 DEFAULT_TRANSACTION_BYTES = 16 << 20
+DEFAULT_UNWRITTEN_BYTES = 256 << 20
 
 
 class StreamLog:
@@ -61,9 +66,13 @@ class StreamLog:
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         transaction_bytes: int = DEFAULT_TRANSACTION_BYTES,
         limit_bytes: int | None = None,
+        unwritten_bytes: int = DEFAULT_UNWRITTEN_BYTES,
     ) -> None:
         self.folder = folder
         self.transaction_bytes = transaction_bytes
+        self.unwritten_bytes = unwritten_bytes
+        self._unwritten: list[Unwritten] = []
+        self._writing_out = threading.RLock()
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
@@ -85,6 +94,9 @@ class StreamLog:
         if self._entries:
             self._end_commit_at = self._entries[-1].header.commit_at
         self._durable = self._end
+        self._counted = Counted(folder / "unwritten")
+        self.lost: Lost | None = self._counted.lost(self._end)
+        """What was kept in memory when the last owner crashed."""
         self._clean_up()
         self._room = Room(sum(map(_bytes, self._entries)), limit_bytes)
 
@@ -99,7 +111,8 @@ class StreamLog:
     @property
     def end(self) -> int:
         """The position of the last transaction, durable or not; 0 before the first."""
-        return self._end
+        unwritten = self._unwritten
+        return unwritten[-1].position if unwritten else self._end
 
     @property
     def durable(self) -> int:
@@ -114,7 +127,9 @@ class StreamLog:
     @property
     def end_commit_at(self) -> datetime | None:
         """When the last transaction committed; None before the first."""
-        return None if self._end_commit_at is None else from_micros(self._end_commit_at)
+        with self._lock:
+            last = self._last_commit_at()
+        return None if last is None else from_micros(last)
 
     @property
     def held_bytes(self) -> int:
@@ -153,6 +168,19 @@ class StreamLog:
             append=self._append,
         )
 
+    def keep(self, position: int, commit_at: datetime, tables: Mapping[str, pa.Table]) -> Committed:
+        """Appends a transaction in memory: readable at once, durable after the log's next `sync`."""
+        found = Unwritten.of(position, to_micros(commit_at), tables)
+        with self._lock:
+            self._require_usable()
+            self._require_order(found.group)
+            self._unwritten.append(found)
+            self._counted.add(found)
+            too_much = sum(each.bytes for each in self._unwritten) > self.unwritten_bytes
+        if too_much:
+            self._write_out()
+        return _committed(found.header(), position - 1, position)[0]
+
     def append_group(
         self,
         transactions: Sequence[tuple[int, datetime]],
@@ -184,6 +212,8 @@ class StreamLog:
 
     def sync(self, upto: int | None = None) -> None:
         """Returns once every transaction up to this position (default: the end) is on the disk."""
+        if upto is None or upto > self._end:
+            self._write_out()
         with self._sync_lock:
             with self._lock:
                 self._require_usable()
@@ -206,10 +236,11 @@ class StreamLog:
         """The table's events of the transactions in (after, upto], in order."""
         with self._lock:
             chosen = [entry for entry in self._range(after, upto) if _touches(entry, table, after, upto)]
+            unwritten = [each for each in self._unwritten if after < each.position <= upto and table in each.rows]
             descriptors = {
                 entry.segment: os.open(entry.segment, os.O_RDONLY) for entry in {e.segment: e for e in chosen}.values()
             }
-        parts: list[tuple[Entry, slice, pa.Table]] = []
+        parts: list[tuple[Header, slice, pa.Table]] = []
         files: list[EventFile] = []
         size = 0
         try:
@@ -224,7 +255,7 @@ class StreamLog:
                     part = entry.header.group.part(after, upto)
                     counts = entry.header.group.rows[table]
                     first, rows = int(counts[: part.start].sum()), int(counts[part].sum())
-                    parts.append((entry, part, frames.decode_rows(content).slice(first, rows)))
+                    parts.append((entry.header, part, frames.decode_rows(content).slice(first, rows)))
                     size += inline.length * rows // inline.rows
                 for side in entry.header.files.get(table, ()):
                     path = str(self.files_folder / side.name)
@@ -233,6 +264,9 @@ class StreamLog:
         finally:
             for descriptor in descriptors.values():
                 os.close(descriptor)
+        for each in unwritten:
+            parts.append((each.header(), slice(0, 1), each.rows[table]))
+            size += each.rows[table].nbytes
         events = concatenate_events(table, parts)
         rows = (0 if events is None else events.num_rows) + sum(file.rows for file in files)
         return Events(events, tuple(files), rows, size)
@@ -240,15 +274,15 @@ class StreamLog:
     def transactions(self, after: int, upto: int) -> tuple[Committed, ...]:
         """The transactions in (after, upto], in order."""
         with self._lock:
-            chosen = self._range(after, upto)
-        return tuple(found for entry in chosen for found in _committed(entry, after, upto))
+            chosen = self._headers(after, upto)
+        return tuple(found for header in chosen for found in _committed(header, after, upto))
 
     def rows_held(self, after: int, upto: int) -> int:
         """How many rows the transactions in (after, upto] have, but for those that were let go."""
         with self._lock:
             after = max(after, self._trimmed)
-            chosen = self._range(after, upto) if after < upto else ()
-        return sum(sum(found.rows.values()) for entry in chosen for found in _committed(entry, after, upto))
+            chosen = self._headers(after, upto) if after < upto else []
+        return sum(sum(found.rows.values()) for header in chosen for found in _committed(header, after, upto))
 
     def trim(self, upto: int) -> None:
         """Lets go of transactions up to this position: their files at once, segments when all of them may go."""
@@ -275,29 +309,44 @@ class StreamLog:
     def close(self) -> None:
         """Makes everything durable and closes the files."""
         self.hasten()
-        if self._descriptor is None:
+        if self._descriptor is None and not self._unwritten:
             return
         try:
             if self._broken is None:
                 self.sync()
+                self._counted.close()
         finally:
             with self._lock:
-                os.close(self._descriptor)
-                self._descriptor = None
+                if self._descriptor is not None:
+                    os.close(self._descriptor)
+                    self._descriptor = None
                 self._broken = "the log is closed"
 
     def _append(self, make_header: Callable[[int], Header], bodies: Sequence[bytes]) -> Committed:
         """Writes a frame, whose header is made from the durable position; gives its last transaction."""
+        self._write_out()
         self._room.wait()
         entry = self._write_frame(make_header, bodies)
         self._room.take(_bytes(entry))
-        return _committed(entry, entry.header.position - 1, entry.header.position)[0]
+        return _committed(entry.header, entry.header.position - 1, entry.header.position)[0]
 
-    def _write_frame(self, make_header: Callable[[int], Header], bodies: Sequence[bytes]) -> Entry:
+    def _write_out(self) -> None:
+        """Writes what is only in memory, in order; no fsync."""
+        with self._writing_out:
+            while self._unwritten:
+                first = self._unwritten[0]
+                inline, bodies = encode_tables(first.rows)
+                entry = self._write_frame(partial(first.header, inline=inline), bodies, first)
+                self._room.take(_bytes(entry))
+
+    def _write_frame(
+        self, make_header: Callable[[int], Header], bodies: Sequence[bytes], kept: Unwritten | None = None
+    ) -> Entry:
         with self._lock:
             self._require_usable()
             header = make_header(self._durable)
-            self._require_order(header.group)
+            if kept is None:
+                self._require_order(header.group)
             descriptor, segment = self._writable_segment(header.first)
             start, head = self._size, frames.encode_header(header)
             try:
@@ -311,6 +360,9 @@ class StreamLog:
             self._entries.append(entry)
             self._positions.append(header.position)
             self._end, self._end_commit_at = header.position, header.commit_at
+            if kept is not None:
+                self._unwritten.remove(kept)
+                self._counted.remove(kept)
             return entry
 
     def _require_usable(self) -> None:
@@ -322,23 +374,27 @@ class StreamLog:
             )
 
     def _require_order(self, group: Group) -> None:
-        positions = [self._end, *group.positions.tolist()]
+        positions = [self.end, *group.positions.tolist()]
         for before, position in pairwise(positions):
             if position <= before:
                 raise TransactionError(
                     f"position {position} does not follow {before}", where=Location(str(self.folder))
                 )
-        times = (
-            group.commit_at.tolist()
-            if self._end_commit_at is None
-            else [self._end_commit_at, *group.commit_at.tolist()]
-        )
+        last = self._last_commit_at()
+        times = group.commit_at.tolist() if last is None else [last, *group.commit_at.tolist()]
         for before, commit_at in pairwise(times):
             if commit_at < before:
                 raise TransactionError(
                     f"the commit time {from_micros(commit_at)} is before its predecessor's {from_micros(before)}",
                     where=Location(str(self.folder)),
                 )
+
+    def _last_commit_at(self) -> int | None:
+        return self._unwritten[-1].commit_at if self._unwritten else self._end_commit_at
+
+    def _headers(self, after: int, upto: int) -> list[Header]:
+        written = [entry.header for entry in self._range(after, upto)]
+        return written + [each.header() for each in self._unwritten if after < each.position <= upto]
 
     def _range(self, after: int, upto: int) -> list[Entry]:
         if after < self._trimmed:
@@ -437,9 +493,9 @@ def _bytes(entry: Entry) -> int:
     return entry.end - entry.start + sum(side.bytes for files in entry.header.files.values() for side in files)
 
 
-def _committed(entry: Entry, after: int, upto: int) -> list[Committed]:
+def _committed(header: Header, after: int, upto: int) -> list[Committed]:
     """The frame's transactions in (after, upto]."""
-    header, group = entry.header, entry.header.group
+    group = header.group
     files = {name: sum(side.rows for side in sides) for name, sides in header.files.items()}
     found = []
     for place in range(*group.part(after, upto).indices(len(group.positions))):

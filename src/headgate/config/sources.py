@@ -29,6 +29,8 @@ class MemoryTable(Settings):
     @field_validator("key")
     @classmethod
     def _key_is_of_columns(cls, key: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if not key and not cls.model_fields["key"].is_required():
+            return key
         if not key:
             raise refuse("the table has no key", "name the columns that tell its rows apart: key: [id]")
         for position, column in enumerate(key):
@@ -51,6 +53,25 @@ class MemorySourceSettings(Settings):
     def _has_tables(cls, tables: dict[str, MemoryTable]) -> dict[str, MemoryTable]:
         if not tables:
             raise refuse("the source has no tables", "declare at least one table with columns and key")
+        differ_without_case(dict(tables))
+        return tables
+
+
+class ProducerTable(MemoryTable):
+    """A table that a program fills: its columns with their Spark SQL types, and its key, if it has one."""
+
+    key: tuple[Name, ...] = ()
+
+
+class ProducerSourceSettings(Settings):
+    """Tables that programs fill through `headgate.connect`; further ones are made by CREATE TABLE."""
+
+    type: Literal["producer"]
+    tables: dict[Name, ProducerTable] = Field(default_factory=dict)
+
+    @field_validator("tables")
+    @classmethod
+    def _differ(cls, tables: dict[str, ProducerTable]) -> dict[str, ProducerTable]:
         differ_without_case(dict(tables))
         return tables
 
@@ -111,7 +132,9 @@ class PostgresSourceSettings(Settings):
 
 
 SOURCE_TYPES: Mapping[str, type[Settings]] = MappingProxyType(
-    {"memory": MemorySourceSettings, "postgres": PostgresSourceSettings}
+    {"memory": MemorySourceSettings, "postgres": PostgresSourceSettings, "producer": ProducerSourceSettings}
 )
 
-SourceSettings = Annotated[MemorySourceSettings | PostgresSourceSettings, Field(discriminator="type")]
+SourceSettings = Annotated[
+    MemorySourceSettings | PostgresSourceSettings | ProducerSourceSettings, Field(discriminator="type")
+]

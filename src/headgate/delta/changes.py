@@ -35,6 +35,9 @@ ROW_HASH = "__row"
 COPY = "__copy"
 """... which of its equal copies this is, from 1."""
 
+ROW_NUMBER = "__row_number"
+"""Key of a source table without one: its rows are only added, and this grows."""
+
 BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 """Commit time of rows that an initial load brought: valid from the beginning of time."""
 

@@ -47,6 +47,8 @@ class Batch:
     scratch: Scratch
     many_rows: int
     """From here on rows stay in files and the session with code generation is used."""
+    settle: Callable[[], None]
+    """Makes every closed job durable: called before something outside learns of one."""
     transaction_changes: dict[tuple[str, JobId, JobId], TransactionChanges | None] = field(default_factory=dict)
     _open: dict[int, BatchViews] = field(default_factory=dict)
     _folders: list[Path] = field(default_factory=list)

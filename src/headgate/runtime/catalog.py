@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import DataType, StructType
 
-from headgate.delta.changes import COMMIT_AT, END_AT, START_AT, SURROGATE_KEY
+from headgate.capture.source import SourceTable
+from headgate.delta.changes import COMMIT_AT, END_AT, ROW_NUMBER, START_AT, SURROGATE_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,15 @@ class WarehouseCatalog:
         return entry is not None and entry.is_fragment
 
 
-def source_hidden() -> StructType:
-    return StructType().add(COMMIT_AT, "timestamp")
+def source_entry(full: str, table: SourceTable) -> TableEntry:
+    """A source table by its full name."""
+    return TableEntry(full, table.schema, hidden_of(table), table.key or (ROW_NUMBER,))
+
+
+def hidden_of(table: SourceTable) -> StructType:
+    """What a source table's replica has besides its own columns."""
+    hidden = StructType() if table.key else StructType().add(ROW_NUMBER, "long")
+    return hidden.add(COMMIT_AT, "timestamp")
 
 
 def versions_hidden(moment: DataType) -> StructType:

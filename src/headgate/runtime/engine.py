@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -18,8 +18,9 @@ from types import MappingProxyType
 from pyspark.sql import SparkSession
 
 from headgate.capture.memory import MemorySource
+from headgate.capture.producer import ProducerSource
 from headgate.capture.ranges import LargeLoads
-from headgate.capture.source import Sample, Source
+from headgate.capture.source import Sample, Source, SourceTable
 from headgate.clock import Clock
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
@@ -42,7 +43,7 @@ from headgate.runtime.sources import capture_all, next_job, open_source
 from headgate.runtime.spark_ranges import SparkRanges
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.runtime.state import State
-from headgate.runtime.stored import BatchViews, KeptViews
+from headgate.runtime.stored import BatchViews, KeptViews, StoredTable
 from headgate.runtime.streams import open_stream, require_whole
 from headgate.runtime.tables import INTERNAL, Tables
 from headgate.runtime.upkeep import Upkeep
@@ -74,6 +75,7 @@ class Engine:
         self._clock = clock
         self._progress = progress
         self._closed = False
+        self._closing: list[Callable[[], None]] = []
         self._sources: dict[str, Source] = {}
         self._rereading: set[str] = set()
         """Sources whose tables are being read whole."""
@@ -93,6 +95,7 @@ class Engine:
             for job in records.jobs:
                 self._state.chain.add(job)
             self._ledger.prune = self._state.prune
+            self._state.sync_streams = self._sync_streams
             self._replicas = Replicas(
                 tables, self._state.catalog, self._state.kept, records, self._state.record, self._ledger.verify
             )
@@ -128,6 +131,72 @@ class Engine:
         if not isinstance(found, MemorySource):
             raise DefiniteError(f"the source {name} is a database", hint="write to it there; headgate captures it")
         return found
+
+    def producer_source(self, name: str | None = None) -> ProducerSource:
+        """The source of that name, or the only one, that producers write to."""
+        found = [source for source in self._sources.values() if isinstance(source, ProducerSource)]
+        if name is None and len(found) == 1:
+            return found[0]
+        chosen = next((source for source in found if source.name == name), None)
+        if chosen is None:
+            raise DefiniteError(
+                "name the source that the producer writes to" if name is None and found else _no_producer(name),
+                hint=f"the project has {', '.join(source.name for source in found)}"
+                if found
+                else "declare one: sources: {etl: {type: producer}}",
+            )
+        return chosen
+
+    def create_table(self, source: str, table: SourceTable) -> None:
+        """Declares a table that producers write to; it is kept when the warehouse is opened again."""
+        found = self.producer_source(source)
+        with self._changing_flows():
+            if any(table.name.casefold() == name.casefold() for name in found.tables):
+                raise DefiniteError(
+                    f"there is a table {source}.{table.name} already", hint="CREATE TABLE IF NOT EXISTS"
+                )
+            self._replicas.declare(found, table, self._state.chain.newest)
+
+    def drop_table(self, source: str, table: str) -> None:
+        """Archives a table that a producer declared: it is no longer answered."""
+        found = self.producer_source(source)
+        full = f"{source}.{table}"
+        with self._changing_flows():
+            readers = [stage.name for stage in self._flows.stages() if full in stage.inputs]
+            if readers:
+                raise DefiniteError(f"{', '.join(readers)} reads {full}", hint="drop what reads it first")
+            self._replicas.drop(found, table)
+
+    def bring(self, source: str, tables: Collection[str]) -> JobId:
+        """Brings tables of a source to a job that has all that it committed; gives the job."""
+        found = self._source(source)
+        sample = found.sample()
+        found.capture(sample, CAPTURE_WINDOW)
+        job = self._cut({source: sample})
+        names = [f"{source}.{table}" for table in tables]
+        self._running.want(names, job)
+        self._running.wait(names, job)
+        return job
+
+    def replica(self, table: str) -> StoredTable:
+        """The table that stands for a source table."""
+        return self._replicas.stages[table].target
+
+    def materialize_tables(self, source: str, tables: Collection[str]) -> None:
+        """Folds all that was committed to tables of a source into their Delta tables.
+
+        What derives from them is brought along: a table is never materialized past one that lags behind and reads it.
+        """
+        self._require_open()
+        job = self.bring(source, tables)
+        names = [f"{source}.{table}" for table in tables]
+        affected = set(names)
+        for stage in self._flows.stages():
+            if not affected.isdisjoint(stage.inputs):
+                affected.add(stage.name)
+        self._running.want(affected, job)
+        self._running.wait(affected, job)
+        self._upkeep.materialize_replicas(names)
 
     def _source(self, name: str) -> Source:
         found = self._sources.get(name)
@@ -183,11 +252,20 @@ class Engine:
             if job is not None:
                 # Jobs since a table was stopped would show it older than the others.
                 forgotten = [(FORGOTTEN, {"before": job.id, "sources": reread})] if reread else []
-                state.record([(JOB_CLOSED, job.body()), *forgotten])
+                # A producer's commits may be in memory alone: nothing in the ledger may rest on them.
+                durable = all(self._sources[name].log.durable >= position for name, position in job.cut.items())
+                (state.record if durable else state.defer)([(JOB_CLOSED, job.body()), *forgotten])
                 state.chain.add(job)
             else:
                 state.chain.confirm(as_of)
             return state.chain.newest
+
+    def _sync_streams(self) -> None:
+        chain = self._state.chain
+        for name, source in self._sources.items():
+            held = chain.position(name, chain.newest)
+            if source.log.durable < held:
+                source.log.sync(held)
 
     def _widen(self) -> None:
         """Gives replicas the columns that their tables at the sources have; nothing runs meanwhile."""
@@ -347,13 +425,21 @@ class Engine:
                 self.project.name, name, settings, log, self._clock, self._progress, large
             )
             self._replicas.open(source, settings.tables, newest)
+            if isinstance(source, ProducerSource):
+                self._replicas.open_declared(source, newest)
 
     def _require_open(self) -> None:
         if self._closed:
             raise DefiniteError("the warehouse is closed", hint="open it again with headgate.open(…)")
 
+    def on_close(self, call: Callable[[], None]) -> None:
+        """Has something that stands on the warehouse closed first."""
+        self._closing.append(call)
+
     def close(self) -> None:
         """Closes sources, ledger and sessions. Committed transactions and closed jobs are durable already."""
+        while self._closing:
+            self._closing.pop()()
         with self._defining:
             if not self._closed:
                 self._shut()
@@ -362,8 +448,13 @@ class Engine:
         self._closed = True
         if self._executor is not None:
             self._executor.close()
+            self._state.settle()
         for source in self._sources.values():
             source.close()
         self._ledger.close()
         if self._sessions is not None:
             self._sessions.stop()
+
+
+def _no_producer(name: str | None) -> str:
+    return "no source is written by producers" if name is None else f"no source {name} is written by producers"

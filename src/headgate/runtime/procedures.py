@@ -204,6 +204,7 @@ class ProcedureStage:
         return self._call(job, changes.frame(session).drop(JOB), changes, batch)
 
     def _call(self, job: JobId, frame: DataFrame, changes: ChangeSet | None, batch: Batch) -> _Made:
+        batch.settle()
         call = Call(self.name, job, batch.chain.get(job).data_timestamp)
         given = self._guarded(lambda: self.procedure.function(frame, call), job)
         if not self.procedure.columns:

@@ -1,7 +1,8 @@
 """The replica of a source table: captured events in, weighted changes out.
 
 Plain upserts and deletes that the driver holds need no Spark: the old images are looked up, and each key's images follow one
-another (`chains`). Everything else goes through the rule's query.
+another (`chains`). Everything else goes through the rule's query. Rows of a table without a key are only added: each gets its
+number from its transaction's position and its own place in it, and nothing is looked up.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headgate.capture.events import Events
 from headgate.capture.source import Source, SourceTable
 from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules import replica
-from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT, JobId
+from headgate.delta.changes import COMMIT_AT, JOB, POSITION, ROW_NUMBER, WEIGHT, JobId
 from headgate.delta.events import OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED
 from headgate.errors import FlowFailed
 from headgate.runtime import chains
@@ -23,6 +24,9 @@ from headgate.runtime.batch import Batch, TransactionChanges
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.wider import outgrown, widened
 from headgate.warehouse.changes import ChangeSet
+
+_ROWS_BITS = 32
+"""A transaction has fewer rows than two to this power; positions of producers count commits."""
 
 
 class ReplicaStage:
@@ -36,7 +40,12 @@ class ReplicaStage:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(name for name in self.target.spec.columns if name != COMMIT_AT)
+        return tuple(name for name in self.target.spec.columns if name not in (COMMIT_AT, ROW_NUMBER))
+
+    @property
+    def is_only_added_to(self) -> bool:
+        """Whether the table has no key."""
+        return self.key == (ROW_NUMBER,)
 
     @property
     def stopped(self) -> FlowFailed | None:
@@ -44,7 +53,8 @@ class ReplicaStage:
         if (problem := self.source.problems.get(self.table)) is not None:
             return FlowFailed(f"{self.name} cannot be followed any further: {problem.what}", hint=problem.hint)
         table = self.source.tables.get(self.table)
-        known = SourceTable(self.table, StructType(self.target.spec.schema.fields[:-1]), self.key)
+        schema = StructType([self.target.spec.schema[name] for name in self.columns])
+        known = SourceTable(self.table, schema, () if self.is_only_added_to else self.key)
         if table is None or widened(known, table) is not None:
             return None
         history = " and a dimension has its history with the old types" if outgrown(known, table) is not None else ""
@@ -78,9 +88,10 @@ class ReplicaStage:
     def _per_job(self, found: TransactionChanges, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
         spec = self.target.spec
         if found.rows is not None:
-            rows = chains.job_changes(found.rows, self.key)
+            rows = found.rows if self.is_only_added_to else chains.job_changes(found.rows, self.key)
             return ChangeSet.of_table(spec, rows, after, upto) if rows.num_rows else None
-        frame = batch.bulk_views.session.sql(replica.job_changes(self.columns, found.view))
+        columns = self.target.spec.columns[:-1]
+        frame = batch.bulk_views.session.sql(replica.job_changes(columns, found.view))
         return ChangeSet.of_files(spec, batch.to_files(frame), after, upto)
 
     def transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges | None:
@@ -98,6 +109,9 @@ class ReplicaStage:
         if not events.rows:
             return None
         jobs = batch.chain.job_positions(source, after, upto)
+        if self.is_only_added_to and not events.files:
+            assert events.table is not None
+            return self._added(self._with_all_columns(events.table), jobs, batch)
         if events.files or events.rows >= batch.many_rows:
             return self._from_files(events, jobs, after, batch)
         assert events.table is not None
@@ -106,9 +120,23 @@ class ReplicaStage:
         )
         return self._from_rows(rows, after, batch)
 
+    def _added(self, events: pa.Table, jobs: list[tuple[JobId, int]], batch: Batch) -> TransactionChanges:
+        """Rows of a table without a key, as they came."""
+        count = events.num_rows
+        numbers = (events.column(POSITION).to_numpy() << _ROWS_BITS) + events.column(SEQUENCE).to_numpy()
+        rows = events.select([*self.columns]).append_column(ROW_NUMBER, pa.array(numbers))
+        for name, column in ((COMMIT_AT, COMMIT_AT), (POSITION, POSITION), (replica.TRANSACTION_AT, COMMIT_AT)):
+            rows = rows.append_column(name, events.column(column))
+        rows = rows.append_column(JOB, pa.array(_job_ids(events, jobs), pa.int64()))
+        rows = rows.append_column(WEIGHT, pa.array(np.ones(count, dtype=np.int64)))
+        views = batch.views(count)
+        return TransactionChanges(rows, self._schema(), lambda: views.of_rows(rows, self._schema()))
+
     def _with_all_columns(self, events: pa.Table) -> pa.Table:
         """Events from before a column was added lack it, those from before it was widened have its old type."""
         for field in self.target.spec.arrow_schema:
+            if field.name == ROW_NUMBER:
+                continue
             place = events.schema.get_field_index(field.name)
             if place < 0:
                 events = events.append_column(field, pa.nulls(events.num_rows, field.type))
@@ -200,6 +228,13 @@ class ReplicaStage:
             entered = views.of_rows(rows, self._event_schema(rows))
             parts.append(f"SELECT {names}, {job} AS {JOB} FROM {entered}")
         source = f"({' UNION ALL '.join(parts)})"
+        if self.is_only_added_to:
+            number = f"shiftleft({POSITION}, {_ROWS_BITS}) + {SEQUENCE}"
+            query = (
+                f"SELECT {column_list(self.columns)}, {number} AS {ROW_NUMBER}, {COMMIT_AT}, {POSITION},"
+                f" {COMMIT_AT} AS {replica.TRANSACTION_AT}, {JOB}, 1L AS {WEIGHT} FROM {source}"
+            )
+            return self._kept_in_files(query, batch)
         flags = views.session.sql(
             f"SELECT MAX(size({UNCHANGED})) > 0 AS partial, BOOL_OR({OP} = {TRUNCATE}) AS truncated,"
             f" BOOL_OR({OP} = {OBSERVED}) AS observed FROM {source}"
@@ -220,6 +255,10 @@ class ReplicaStage:
             truncated=flags.truncated,
             observed=flags.observed,
         )
+        return self._kept_in_files(query, batch)
+
+    def _kept_in_files(self, query: str, batch: Batch) -> TransactionChanges:
+        views = batch.bulk_views
         folder = batch.to_files(views.session.sql(query))
         schema = self._schema()
         frame = views.session.read.schema(schema).parquet(folder)

@@ -13,11 +13,12 @@ from typing import Any
 from pyspark.sql.types import StructType, _parse_datatype_string
 
 from headgate.capture.memory import MemorySource
+from headgate.capture.producer import ProducerSource
 from headgate.capture.source import Source, SourceTable
 from headgate.dataflow.relation import quoted
-from headgate.delta.changes import COMMIT_AT, JobId
-from headgate.errors import ConfigError, FlowFailed
-from headgate.runtime.catalog import TableEntry, WarehouseCatalog, source_hidden
+from headgate.delta.changes import ROW_NUMBER, JobId
+from headgate.errors import ConfigError, DefiniteError, FlowFailed
+from headgate.runtime.catalog import WarehouseCatalog, hidden_of, source_entry
 from headgate.runtime.records import ARRANGEMENT, SOURCE_TABLE, Records
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.state import Entries, State
@@ -57,7 +58,7 @@ class Replicas:
         for name in names:
             found = source.tables.get(name)
             full = f"{source.name}.{name}"
-            if full not in self._records.sources:
+            if not self._is_known(full):
                 if found is None:
                     assert source.unopened is not None
                     raise source.unopened
@@ -70,6 +71,40 @@ class Replicas:
                 )
             self._open(source, name, known)
         self.widen(source)
+
+    def open_declared(self, source: ProducerSource, newest: JobId) -> None:
+        """Opens the replicas of the tables that programs declared."""
+        begins = f"{source.name}."
+        names = [
+            full.removeprefix(begins)
+            for full, record in self._records.sources.items()
+            if full.startswith(begins) and record.get("declared") and self._is_known(full)
+        ]
+        for name in names:
+            source.declare(self._known(begins + name))
+        self.open(source, names, newest)
+
+    def declare(self, source: ProducerSource, table: SourceTable, newest: JobId) -> None:
+        """A new table, from job `newest` on."""
+        full = f"{source.name}.{table.name}"
+        self._record(
+            [(SOURCE_TABLE, {**self._described(full, table, newest, self._generation(full)), "declared": True})]
+        )
+        source.declare(table)
+        self.open(source, [table.name], newest)
+
+    def drop(self, source: ProducerSource, name: str) -> None:
+        """Archives a table that a program declared: its files stay until one of that name is declared again."""
+        full = f"{source.name}.{name}"
+        record = self._records.sources[full]
+        if not record.get("declared"):
+            raise DefiniteError(f"the project file declares {full}", hint="remove it there")
+        self._record([(SOURCE_TABLE, {**record, "dropped": True})])
+        source.forget(name)
+        del self.stages[full]
+        self._tables.remove(full)
+        self._kept.forget(full)
+        self._catalog.remove(full)
 
     def are_narrow(self, source: Source) -> bool:
         """Whether a table at the source has columns that its replica lacks, or wider types."""
@@ -91,7 +126,7 @@ class Replicas:
             self.stages[full].target.main.widen(_spec(full, wider))
             self._kept.forget(full)
             self._remember(full, wider, JobId(self._records.sources[full]["since"]))
-            self._catalog.add(TableEntry(full, wider.schema, source_hidden(), wider.key))
+            self._catalog.add(source_entry(full, wider))
 
     def outgrown(self, source: Source) -> list[tuple[str, SourceTable]]:
         """Replicas by name that are too narrow for what was read of their tables, and what they should look like."""
@@ -124,7 +159,7 @@ class Replicas:
         self._kept.forget(full)
         self._tables.add(fresh)
         self.stages[full] = ReplicaStage(old.source, wider.name, fresh)
-        self._catalog.add(TableEntry(full, wider.schema, source_hidden(), wider.key))
+        self._catalog.add(source_entry(full, wider))
 
     def warn_of_missed_versions(self, dimension: str, table: str) -> None:
         """Tells once, when a dimension with history is made over a source that does not see every version."""
@@ -152,7 +187,7 @@ class Replicas:
         stored = self._tables.open(path, _spec(full, table), self._records.checkpoints.get(path), since)
         self._tables.add(stored)
         self.stages[full] = ReplicaStage(source, name, stored)
-        self._catalog.add(TableEntry(full, table.schema, source_hidden(), table.key))
+        self._catalog.add(source_entry(full, table))
 
     def _delete_forgotten(self, full: str) -> None:
         """Arrangements with old types: new ones take their place."""
@@ -169,10 +204,16 @@ class Replicas:
 
     def _generation(self, full: str) -> int:
         """How many tables the replica has been, the present one included."""
-        return int(self._records.sources.get(full, {}).get("generation", 1))
+        record = self._records.sources.get(full, {})
+        return int(record.get("generation", 1)) + bool(record.get("dropped"))
+
+    def _is_known(self, full: str) -> bool:
+        return full in self._records.sources and not self._records.sources[full].get("dropped")
 
     def _remember(self, full: str, table: SourceTable, since: JobId) -> None:
-        self._record([(SOURCE_TABLE, self._described(full, table, since, self._generation(full)))])
+        described = self._described(full, table, since, self._generation(full))
+        declared = self._is_known(full) and self._records.sources[full].get("declared", False)
+        self._record([(SOURCE_TABLE, {**described, "declared": declared})])
 
     def _described(self, full: str, table: SourceTable, since: JobId, generation: int) -> dict[str, Any]:
         return {
@@ -200,4 +241,5 @@ def _cast(schema: StructType, known: Collection[str]) -> str:
 
 
 def _spec(name: str, table: SourceTable) -> TableSpec:
-    return TableSpec(name, StructType([*table.schema.fields]).add(COMMIT_AT, "timestamp"), table.key)
+    schema = StructType([*table.schema.fields, *hidden_of(table).fields])
+    return TableSpec(name, schema, table.key or (ROW_NUMBER,))

@@ -10,11 +10,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType, _parse_datatype_string
 
 from headgate.capture.memory import MemorySource
+from headgate.capture.producer import ProducerSource
 from headgate.capture.ranges import LargeLoads
 from headgate.capture.source import Sample, Source, SourceTable
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
-from headgate.config.sources import MemorySourceSettings, PostgresSourceSettings, SourceSettings
+from headgate.config.sources import (
+    MemorySourceSettings,
+    PostgresSourceSettings,
+    ProducerSourceSettings,
+    SourceSettings,
+)
 from headgate.delta.changes import JobId
 from headgate.errors import ConfigError, TransientError
 from headgate.runtime.jobs import Job, JobChain
@@ -38,6 +44,8 @@ def open_source(
     match settings:
         case MemorySourceSettings():
             return MemorySource(name, _declared_tables(name, settings), log, clock)
+        case ProducerSourceSettings():
+            return ProducerSource(name, _declared_tables(name, settings), log, clock)
         case PostgresSourceSettings():
             from headgate.capture.postgres.source import PostgresSource
 
@@ -71,8 +79,7 @@ def next_job(
     for name, source in sources.items():
         # The log goes on while it is looked at: the label is read first, so that it is true of the cut.
         captured = source.captured
-        source.log.sync()
-        cut[name] = source.log.durable
+        cut[name] = source.cut()
         before = chain.position(name, newest)
         as_of[name] = max(chain.as_of(newest, name), captured.at)
         if name in samples:
@@ -86,7 +93,7 @@ def next_job(
     return Job(JobId(newest + 1), at, cut, newest_commit, as_of), as_of
 
 
-def _declared_tables(source: str, settings: MemorySourceSettings) -> dict[str, SourceTable]:
+def _declared_tables(source: str, settings: MemorySourceSettings | ProducerSourceSettings) -> dict[str, SourceTable]:
     return {
         table: SourceTable(table, _schema(f"{source}.{table}", declared.columns), declared.key)
         for table, declared in settings.tables.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Any
@@ -28,6 +28,10 @@ REMEMBERED_JOBS = 1_000
 Entries = Sequence[tuple[str, Mapping[str, Any]]]
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass
 class State:
     project: Project
@@ -42,16 +46,35 @@ class State:
     kept: KeptViews = field(default_factory=KeptViews)
     lock: RLock = field(default_factory=RLock)
     """For short steps: closing a job, choosing and pinning a snapshot, letting go of one, adding to the ledger."""
+    sync_streams: Callable[[], None] = _nothing
+    """Makes the transactions of all closed jobs durable."""
+    _deferred: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     def record(self, entries: Entries) -> None:
-        """Writes entries to the ledger; what they say counts from then on."""
+        """Writes entries to the ledger, those that were deferred first; what they say counts from then on."""
         with self.lock:
-            self.ledger.append(entries)
+            self.sync_streams()
+            self.ledger.append([*self._deferred, *entries])
+            self._deferred.clear()
             for kind, body in entries:
                 self.records.take(kind, body)
 
+    def defer(self, entries: Entries) -> None:
+        """Entries that count now, and are written with the next that have to be: what they rest on is not durable yet."""
+        with self.lock:
+            self._deferred += entries
+            for kind, body in entries:
+                self.records.take(kind, body)
+
+    def settle(self) -> None:
+        """Writes what was deferred: afterwards every closed job is durable."""
+        with self.lock:
+            if self._deferred:
+                self.record(())
+
     def checkpoint(self, tables: Sequence[tuple[VersionedTable, JobId]], more: Entries = ()) -> None:
         """Commits each table at its job and records all their versions at once."""
+        self.settle()
         versions = materialize(tables, self.sessions.bulk, self.ledger.verify)
         body = {"tables": {self.tables.path(table): list(found) for table, found in versions}}
         self.record([*more, (CHECKPOINT, body)])
@@ -78,4 +101,4 @@ class State:
         return kept
 
     def new_batch(self) -> Batch:
-        return Batch(self.chain, self.sessions, self.kept, self.scratch, self.project.limits.batch_rows)
+        return Batch(self.chain, self.sessions, self.kept, self.scratch, self.project.limits.batch_rows, self.settle)

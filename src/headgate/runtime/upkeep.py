@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from threading import RLock
 
@@ -122,6 +122,13 @@ class Upkeep:
                 min((table.base_through for _, table in state.tables.physical()), default=state.chain.newest)
             )
             state.scratch.clean(self._folders_in_use)
+
+    def materialize_replicas(self, names: Collection[str]) -> None:
+        """Folds the overlays of some source tables into their Delta tables and records the versions."""
+        with self._lock:
+            jobs = {id(table): job for table, job in durable_jobs(self._flows.stages())}
+            tables = [table for name in names for table in self._replicas[name].target.physical()]
+            self._state.checkpoint([(table, jobs[id(table)]) for table in tables])
 
     def _folders_in_use(self) -> set[str]:
         tables = self._state.tables.physical()

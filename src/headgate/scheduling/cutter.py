@@ -23,7 +23,7 @@ from headgate.runtime.sources import CaptureTimedOut
 from headgate.scheduling.policy import Cut, Need, plan_cuts
 
 LONGEST_GATHERING = 2.0
-"""Seconds that a cut waits at most for the replicas to take what was cut before."""
+"""Seconds that a cut waits at most for the tables to take what was cut before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Cutter:
         close_job: Callable[[Mapping[str, Sample]], tuple[JobId, bool]],
         are_busy: Callable[[frozenset[str]], bool],
     ) -> None:
-        """`close_job` closes the open job at what is captured; `are_busy` tells whether the sources' replicas are behind."""
+        """`close_job` closes the open job at what is captured; `are_busy` tells whether tables are on their way to an earlier one."""
         self._sources = sources
         self._clock = clock
         self._window = window
@@ -130,8 +130,7 @@ class Cutter:
         """Lets more needs come in while a cut could not be worked on anyway."""
         end = time.monotonic() + LONGEST_GATHERING
         while not self._closed and (left := end - time.monotonic()) > 0:
-            needed = frozenset(source for each in self._waiting for source in each.need.sources)
-            if not self._are_busy(needed):
+            if not self._are_busy(frozenset(table for each in self._waiting for table in each.need.tables)):
                 return
             self._changed.wait(min(left, 0.05))
 
@@ -195,9 +194,10 @@ class Cutter:
         samples: dict[str, Sample] = {}
         errors: dict[str, Exception] = {}
         began = time.monotonic()
+        since = max(need.since for need in cut.needs)
         for name in sorted(cut.sources):
             try:
-                samples[name] = self._sources[name].sample()
+                samples[name] = self._sources[name].sample(since)
             except Exception as error:
                 errors[name] = error
         for name, sample in list(samples.items()):

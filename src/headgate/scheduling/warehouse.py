@@ -111,12 +111,10 @@ class Warehouse(Engine):
         job = self._cut(samples)
         return job, job > before
 
-    def _are_busy(self, sources: frozenset[str]) -> bool:
-        """Whether replicas of the sources have not taken what was cut before."""
-        running = self._running
-        return any(
-            running.is_wanted(stage.name) for stage in self._replicas.stages.values() if stage.source.name in sources
-        )
+    def _are_busy(self, tables: frozenset[str]) -> bool:
+        """Whether a table, or what it derives from, has not taken what was cut before: a new cut would wait for that."""
+        known = [table for table in tables if self._state.catalog.find(table) is not None]
+        return any(self._running.is_wanted(stage.name) for stage in self._flows.needed(known))
 
     def _shut(self) -> None:
         for part in (self._background, self._cutter):

@@ -2,9 +2,9 @@
 
     base (handle over pinned files)  LEFT ANTI  broadcast(dead keys)   UNION ALL   images
 
-Dead rows are named by one long: the key itself when it is one integral column, else the hash of the key columns with
-the columns themselves compared null-safely behind it. Without dead rows there is no join. Many images with dead rows are
-read in the base's own scan, marked, instead of a union.
+Dead rows whose keys are whole numbers that lie close are bits, and need no join (`bits`). Others are named by one long:
+the key itself when it is one integral column, else the hash of the key columns with the columns themselves compared
+null-safely behind it. Many images with dead rows are read in the base's own scan, marked, instead of a union.
 """
 
 from __future__ import annotations
@@ -72,6 +72,11 @@ def without(base: DataFrame, dead: DataFrame, spec: TableSpec, *, small: bool, n
         # Not `<=>`, nor its long form with OR: Spark would make that a join key and lose the join on one long.
         condition = condition & sf.coalesce(key == other, key.isNull() & other.isNull())
     return base.join(sf.broadcast(names) if small else names, condition, "left_anti").drop(NEW)
+
+
+def without_marked(base: DataFrame, dead: Column) -> DataFrame:
+    """The base's rows that are not dead, and those marked as `NEW`."""
+    return base.where(sf.col(NEW) | ~dead).drop(NEW) if NEW in base.columns else base.where(~dead)
 
 
 def names_a_long(spec: TableSpec) -> bool:

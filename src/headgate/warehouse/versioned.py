@@ -28,12 +28,13 @@ from pyspark.sql.types import StructType
 from headgate.delta.changes import NO_JOB, WEIGHT, JobId
 from headgate.errors import SnapshotGone
 from headgate.warehouse.base import Base, Limits
+from headgate.warehouse.bits import bits_of, is_dead
 from headgate.warehouse.bulk import bulk_fold
 from headgate.warehouse.changes import ChangeSet, spark_path
 from headgate.warehouse.codes import code, member
 from headgate.warehouse.files import FileReader, FileWriter
 from headgate.warehouse.folding import Folded, Prepared, fold, touched_files
-from headgate.warehouse.frames import NEW, stored_frame, without
+from headgate.warehouse.frames import NEW, column, names_a_long, stored_frame, without, without_marked
 from headgate.warehouse.images import Images, image_frames, images_of
 from headgate.warehouse.local import local_frame
 from headgate.warehouse.lookup import Lookup, overlay_rows, snapshot_rows
@@ -42,6 +43,8 @@ from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import OVERLAY, DeltaStore, Step, Verify, no_step, unverified
+
+_STAGED_GROUP_ROWS = 1 << 17
 
 
 class Pin:
@@ -402,20 +405,28 @@ class VersionedTable:
             return self._large_frame(session, base, changes, stored)
         images = self._images_at(base, changes, job)
         if images.dead.num_rows:
-            dead = images.dead.select(list(self.spec.key))
-            schema = StructType([self.spec.schema[name] for name in self.spec.key])
-            null = any(column.null_count for column in dead.columns)
-            keys = self._local_frame(session, dead, schema, job)
-            if images.rows.num_rows > self.limits.local_rows:
+            together = images.rows.num_rows > self.limits.local_rows
+            if together:
                 marked = images.rows.append_column(NEW, pa.repeat(pa.scalar(True), images.rows.num_rows))
                 new = self._stage(marked, job)
-                both = stored_frame(session, self._folder, base.index.files, self.spec, new)
-                return without(both, keys, self.spec, small=True, null_is_dead=null)
-            stored = without(stored, keys, self.spec, small=True, null_is_dead=null)
+                stored = stored_frame(session, self._folder, base.index.files, self.spec, new)
+            stored = self._without(session, stored, images.dead.select(list(self.spec.key)), job)
+            if together:
+                return stored
         if not images.rows.num_rows:
             return stored
         rows = self._local_frame(session, images.rows, self.spec.schema, job)
         return stored.union(rows) if base.index.files else rows
+
+    def _without(self, session: SparkSession, stored: DataFrame, dead: pa.Table, job: JobId) -> DataFrame:
+        """The stored rows whose keys are not among those of the dead."""
+        null = any(values.null_count for values in dead.columns)
+        found = bits_of(dead.column(0)) if names_a_long(self.spec) else None
+        if found is not None:
+            return without_marked(stored, is_dead(session, column(self.spec.key[0]), *found, null_is_dead=null))
+        schema = StructType([self.spec.schema[name] for name in self.spec.key])
+        keys = self._local_frame(session, dead, schema, job)
+        return without(stored, keys, self.spec, small=True, null_is_dead=null)
 
     def _large_frame(self, session: SparkSession, base: Base, changes: ChangeSet, stored: DataFrame) -> DataFrame:
         frame = changes.frame(session)
@@ -456,7 +467,17 @@ class VersionedTable:
         """Rows of the driver in a file that executors can read while the job can be asked for."""
         name = f"{uuid.uuid4().hex}.parquet"
         with storage_problems(self._staging, rows.nbytes):
-            pq.write_table(rows, self._staging.file(name), filesystem=self._staging.filesystem, store_schema=False)
+            # Written to be read soon and once or twice: plain, in pieces that tasks can share.
+            pq.write_table(
+                rows,
+                self._staging.file(name),
+                filesystem=self._staging.filesystem,
+                store_schema=False,
+                compression="none",
+                use_dictionary=False,
+                write_statistics=False,
+                row_group_size=_STAGED_GROUP_ROWS,
+            )
         address = self._staging.child(name).address
         with self._lock:
             self._staged.append((job, address))

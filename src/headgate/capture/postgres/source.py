@@ -127,8 +127,12 @@ class PostgresSource:
             return Freshness(self.log.durable, BEGINNING)
         return self._agent.captured
 
-    def sample(self) -> Sample:
+    def sample(self, since: datetime | None = None) -> Sample:
         return self._opened()[0].sample()
+
+    def cut(self) -> int:
+        self.log.sync()
+        return self.log.durable
 
     def capture(self, upto: Sample | datetime, window: timedelta) -> bool:
         return self._opened()[1].request(upto, window).met

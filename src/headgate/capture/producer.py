@@ -1,0 +1,281 @@
+"""A source whose rows come from programs: producers, each the only writer of some tables, commit transactions to it.
+
+    commits   1 ─ 2 ─ 3 ─ 4 ─ 5        4 and 5 were lazy: readers see them when they are flushed, or when a bound demands it
+                      └ announced
+
+All commits of a source are one sequence and are announced in that order, so every cut has whole commits, and what one table
+shows fits what another one shows: the newest time that all tables can serve. A commit that is not durable is in memory until
+something that depends on it is made durable; a producer in another process may even keep its lazy commits there, and hands
+them over when they are demanded (`pull`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import chain
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from headgate.capture.events import Committed
+from headgate.capture.memory import MemorySource
+from headgate.capture.shape import Shape
+from headgate.capture.source import Freshness, Sample, SourceStatus, SourceTable
+from headgate.capture.streamlog import StreamLog
+from headgate.capture.transaction import Transaction
+from headgate.clock import Clock
+from headgate.delta.changes import BEGINNING
+from headgate.errors import ProducerBusy, TransactionError
+
+_LOGGER = logging.getLogger(__name__)
+
+Rows = Iterable[tuple[str, pa.RecordBatch]]
+Pull = Callable[[datetime | None], None]
+"""Has a producer hand over all that it committed up to an instant, by default all."""
+Flushed = Callable[[str], None]
+"""Hears why lazy commits were announced."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lazy:
+    position: int
+    commit_at: datetime
+    producer: Producer
+
+
+class ProducerSource(MemorySource):
+    """Tables that programs fill; implements `Source`."""
+
+    def __init__(self, name: str, tables: Mapping[str, SourceTable], log: StreamLog, clock: Clock) -> None:
+        super().__init__(name, tables, log, clock)
+        self._announced = log.end
+        self._lazy: list[_Lazy] = []
+        self._owners: dict[str, Producer] = {}
+        self._producers: list[Producer] = []
+        self._pulled_at: dict[Producer, datetime] = {}
+        if log.lost is not None:
+            _LOGGER.warning("rows of producers were lost: source=%s; %s", name, self._loss())
+
+    def transaction(self, commit_at: datetime | None = None, initial: bool = False) -> Transaction:
+        raise TransactionError(
+            f"the tables of {self.name} are written by producers", hint="headgate.connect(…, tables=[…]) makes one"
+        )
+
+    # tables and producers
+
+    def declare(self, table: SourceTable) -> None:
+        """Adds a table."""
+        self._shapes = {**self._shapes, table.name: Shape(self.name, table)}
+        self.tables = MappingProxyType({**self.tables, table.name: table})
+
+    def forget(self, table: str) -> None:
+        """Without a table."""
+        self.tables = MappingProxyType({name: found for name, found in self.tables.items() if name != table})
+        self._shapes = {name: found for name, found in self._shapes.items() if name != table}
+        self._owners.pop(table, None)
+
+    def attach(self, who: str, flushed: Flushed | None = None) -> Producer:
+        """A new producer, which has no table yet; `who` is named to others that want one of its tables."""
+        producer = Producer(self, who, flushed)
+        with self._commit_lock:
+            self._producers.append(producer)
+        return producer
+
+    def claim(self, producer: Producer, tables: Collection[str]) -> None:
+        with self._commit_lock:
+            for table in tables:
+                if table not in self.tables:
+                    raise TransactionError(
+                        f"{self.name} has no table {table}",
+                        hint=f"its tables are {', '.join(self.tables) or 'none'}; CREATE TABLE makes one",
+                    )
+                owner = self._owners.get(table)
+                if owner is not None and owner is not producer:
+                    raise ProducerBusy(
+                        f"{self.name}.{table} is written by {owner.who}",
+                        hint="one producer at a time writes to a table; wait until it has closed its connection",
+                    )
+            self._owners |= dict.fromkeys(tables, producer)
+
+    def detach(self, producer: Producer) -> None:
+        """Gives its tables back; what it committed stays."""
+        self.announce(reason="close", of=producer)
+        with self._commit_lock:
+            self._owners = {table: owner for table, owner in self._owners.items() if owner is not producer}
+            if producer in self._producers:
+                self._producers.remove(producer)
+            self._pulled_at.pop(producer, None)
+
+    # what readers see
+
+    @property
+    def captured(self) -> Freshness:
+        """What is announced: all that was acknowledged before the first lazy commit that is not."""
+        now = self._clock.now()
+        with self._commit_lock:
+            times = [now, *(each.commit_at for each in self._lazy[:1])]
+            times += [self._pulled_at.get(each, BEGINNING) for each in self._producers if each.pull is not None]
+            return Freshness(self._announced, min(times))
+
+    def sample(self, since: datetime | None = None) -> Sample:
+        """The last commit; or, for whoever needs no more than was acknowledged before an instant, the last one before it."""
+        now = self._clock.now()
+        upto = now if since is None else min(since, now)
+        self._pull(upto)
+        with self._commit_lock:
+            later = next((each for each in self._lazy if since is not None and each.commit_at > upto), None)
+            if later is not None:
+                at = upto if any(each.pull for each in self._producers) else later.commit_at
+                return Sample(at, later.position - 1, timedelta(0), timedelta(0))
+            at = upto if any(each.pull for each in self._producers) else now
+            return Sample(at, self.log.end, timedelta(0), timedelta(0))
+
+    def capture(self, upto: Sample | datetime, window: timedelta) -> bool:
+        """A demand: announces the lazy commits that are needed and no others."""
+        sample = upto if isinstance(upto, Sample) else self.sample(upto)
+        self.announce(sample.position, reason="demand")
+        return True
+
+    def cut(self) -> int:
+        return self._announced
+
+    def announce(self, upto: int | None = None, *, reason: str, of: Producer | None = None) -> None:
+        """Lets readers see the commits up to a position, by default all (or all up to the last lazy one of a producer)."""
+        with self._commit_lock:
+            if of is not None:
+                upto = max((each.position for each in self._lazy if each.producer is of), default=0)
+            upto = self.log.end if upto is None else upto
+            told = {each.producer for each in self._lazy if each.position <= upto}
+            self._lazy = [each for each in self._lazy if each.position > upto]
+            self._announced = max(self._announced, upto)
+        for producer in told:
+            producer.tell(reason if of is None or producer is of else "demand")
+
+    def lazy_of(self, producer: Producer) -> list[datetime]:
+        """The commit times of its lazy commits that are not announced."""
+        with self._commit_lock:
+            return [each.commit_at for each in self._lazy if each.producer is producer]
+
+    def flush(self, producer: Producer, upto: datetime | None, reason: str) -> None:
+        with self._commit_lock:
+            due = [
+                each.position
+                for each in self._lazy
+                if each.producer is producer and (upto is None or each.commit_at <= upto)
+            ]
+        if due:
+            self.announce(max(due), reason=reason)
+
+    def commit(
+        self, producer: Producer, rows: Rows, *, durable: bool, lazy: bool, commit_at: datetime | None
+    ) -> Committed | None:
+        with self._commit_lock:
+            now = self._clock.now() if commit_at is None else commit_at
+            last = self.log.end_commit_at
+            time = now if last is None else max(now, last)
+            committed = self._write(rows, time)
+            if committed is None:
+                return None
+            if lazy:
+                self._lazy.append(_Lazy(committed.position, time, producer))
+        if durable:
+            self.log.sync(committed.position)
+        if not lazy:
+            self.announce(committed.position, reason="order")
+        return committed
+
+    @property
+    def status(self) -> SourceStatus:
+        lost = () if self.log.lost is None else (self._loss(),)
+        return SourceStatus(
+            self.captured,
+            self.log.held_bytes,
+            self.log.limit_bytes,
+            self.problems,
+            waiting=len(self._lazy),
+            alarms=lost,
+        )
+
+    def _loss(self) -> str:
+        lost = self.log.lost
+        assert lost is not None
+        return (
+            f"{lost.rows} rows of {lost.commits} commits were lost when the process ended, because they were not durable;"
+            " load them again"
+        )
+
+    def _pull(self, upto: datetime) -> None:
+        with self._commit_lock:
+            asked = [each for each in self._producers if each.pull is not None]
+        for producer in asked:
+            assert producer.pull is not None
+            producer.pull(upto)
+            with self._commit_lock:
+                if producer in self._producers:
+                    self._pulled_at[producer] = max(upto, self._pulled_at.get(producer, upto))
+
+    def _write(self, rows: Rows, time: datetime) -> Committed | None:
+        """Into memory, or into files when it is more than memory should hold."""
+        batches: dict[str, list[pa.RecordBatch]] = {}
+        size = 0
+        remaining = iter(rows)
+        for table, batch in remaining:
+            if batch.num_rows == 0:
+                continue
+            batches.setdefault(table, []).append(batch)
+            size += batch.nbytes
+            if size > self.log.unwritten_bytes:
+                return self._write_files(chain(_flattened(batches), remaining), time)
+        if not batches:
+            return None
+        tables = {table: pa.Table.from_batches(parts).combine_chunks() for table, parts in batches.items()}
+        return self.log.keep(self.log.end + 1, time, tables)
+
+    def _write_files(self, rows: Iterator[tuple[str, pa.RecordBatch]], time: datetime) -> Committed:
+        with self.log.begin(self.log.end + 1, time) as writer:
+            for table, batch in rows:
+                writer.write(table, batch)
+            return writer.commit()
+
+
+class Producer:
+    """One program that writes; its methods are called by one thread at a time, but for `flush`."""
+
+    def __init__(self, source: ProducerSource, who: str, flushed: Flushed | None) -> None:
+        self.source = source
+        self.who = who
+        self.pull: Pull | None = None
+        self._flushed = flushed
+
+    def claim(self, tables: Collection[str]) -> None:
+        """Makes this the only producer of the tables."""
+        self.source.claim(self, tables)
+
+    def commit(
+        self, rows: Rows, *, durable: bool = True, lazy: bool = False, commit_at: datetime | None = None
+    ) -> Committed | None:
+        """Commits one transaction of event rows; None when there are none."""
+        return self.source.commit(self, rows, durable=durable, lazy=lazy, commit_at=commit_at)
+
+    @property
+    def archives(self) -> list[datetime]:
+        """The commit times of lazy commits that readers do not see yet."""
+        return self.source.lazy_of(self)
+
+    def flush(self, upto: datetime | None = None, reason: str = "policy") -> None:
+        """Lets readers see lazy commits, by default all."""
+        self.source.flush(self, upto, reason)
+
+    def tell(self, reason: str) -> None:
+        if self._flushed is not None:
+            self._flushed(reason)
+
+    def close(self) -> None:
+        self.source.detach(self)
+
+
+def _flattened(batches: Mapping[str, list[pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    return ((table, batch) for table, parts in batches.items() for batch in parts)

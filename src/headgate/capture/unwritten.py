@@ -1,0 +1,95 @@
+"""The transactions at the end of a stream log that are in memory alone: readable, and lost in a crash before they are written.
+
+A small file counts them, so that after a crash of the process it can be told what was lost: the system keeps its pages.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.capture.frames import Group, Header, Inline
+
+_COUNTS = struct.Struct("<qqq")
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What a crash took: commits that were acknowledged without being durable."""
+
+    commits: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """One transaction and its rows by table."""
+
+    group: Group
+    rows: Mapping[str, pa.Table]
+    bytes: int
+
+    @staticmethod
+    def of(position: int, commit_at: int, tables: Mapping[str, pa.Table]) -> Unwritten:
+        group = Group(
+            np.array([position], dtype=np.int64),
+            np.array([commit_at], dtype=np.int64),
+            {name: np.array([rows.num_rows], dtype=np.int64) for name, rows in tables.items()},
+        )
+        return Unwritten(group, tables, sum(rows.nbytes for rows in tables.values()))
+
+    @property
+    def position(self) -> int:
+        return int(self.group.positions[0])
+
+    @property
+    def commit_at(self) -> int:
+        return int(self.group.commit_at[0])
+
+    def header(self, durable: int = 0, inline: Mapping[str, Inline] | None = None) -> Header:
+        return Header(self.group, False, durable, dict(inline or {}), {})
+
+
+class Counted:
+    """The file that counts: the last transaction, how many are not written, and their rows."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._descriptor: int | None = None
+        self._count = self._rows = 0
+
+    def lost(self, end: int) -> Lost | None:
+        """What is missing behind the end of a log that was opened again; counting starts anew."""
+        content = self._file.read_bytes() if self._file.exists() else b""
+        self._file.unlink(missing_ok=True)
+        if len(content) != _COUNTS.size:
+            return None
+        position, commits, rows = _COUNTS.unpack(content)
+        return Lost(commits, rows) if position > end and commits else None
+
+    def add(self, transaction: Unwritten) -> None:
+        self._change(transaction, 1)
+
+    def remove(self, transaction: Unwritten) -> None:
+        """It is written."""
+        self._change(transaction, -1)
+
+    def _change(self, transaction: Unwritten, sign: int) -> None:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o644)
+        self._count += sign
+        self._rows += sign * sum(rows.num_rows for rows in transaction.rows.values())
+        os.pwrite(self._descriptor, _COUNTS.pack(transaction.position, self._count, self._rows), 0)
+
+    def close(self) -> None:
+        """Everything is written."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+            self._file.unlink(missing_ok=True)

@@ -1,0 +1,111 @@
+"""Where producers come in: `headgate.connect`, and the warehouse's ear for producers in other processes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from headgate.capture.producer import ProducerSource
+from headgate.clock import Clock
+from headgate.config.project import load_project
+from headgate.errors import EnvironmentProblem
+from headgate.producing.channel import Channel
+from headgate.producing.connection import Connection
+from headgate.producing.local import LocalChannel
+from headgate.producing.policies import AtOnce, Policy
+from headgate.producing.remote import RemoteChannel
+from headgate.producing.remote_server import RemoteServer
+from headgate.runtime.procedures import Procedure
+from headgate.runtime.progress import OnProgress
+from headgate.runtime.tables import INTERNAL
+from headgate.scheduling.warehouse import Warehouse, open_warehouse
+from headgate.warehouse.store import Step, no_step
+
+ADDRESS = "producers.json"
+
+
+def open_for_producers(
+    project: str | Path | Mapping[str, object],
+    *,
+    clock: Clock | None = None,
+    takeover: bool = False,
+    step: Step = no_step,
+    progress: OnProgress | None = None,
+    procedures: Sequence[Procedure] = (),
+) -> Warehouse:
+    """Opens the warehouse of a project (see `open_warehouse`); if it has tables for producers, it listens to them."""
+    warehouse = open_warehouse(
+        project, clock=clock, takeover=takeover, step=step, progress=progress, procedures=procedures
+    )
+    try:
+        if any(isinstance(source, ProducerSource) for source in warehouse.sources.values()):
+            internal = Path(warehouse.project.storage) / INTERNAL
+            server = RemoteServer(lambda source, who: LocalChannel(warehouse, source, who), internal / ADDRESS)
+            warehouse.on_close(server.close)
+    except BaseException:
+        warehouse.close()
+        raise
+    return warehouse
+
+
+def connect(
+    warehouse: Warehouse | str | Path | Mapping[str, object],
+    *,
+    tables: Collection[str] = (),
+    source: str | None = None,
+    policy: Policy | None = None,
+    durable: bool = True,
+    paramstyle: str = "pyformat",
+    memory_bytes: int = 64 << 20,
+    cache_rows: int = 1_000_000,
+    check_every: timedelta = timedelta(seconds=1),
+) -> Connection:
+    """A PEP 249 connection for a program that fills tables of a producer source.
+
+    `warehouse` is an open one, or a project (a file, its folder, or a dict). Of a project, the process that has its warehouse
+    open is asked; if none has, this one opens it, and closes it with the connection. `source` is needed when the project has
+    several sources of type producer. Scalar INSERTs into `tables` are buffered, everything else goes to the warehouse. `policy`
+    says when readers see what was committed (at once), `durable` whether a commit waits for the disk.
+    """
+    heard = policy if policy is not None else AtOnce()
+    channel, close = _channel(warehouse, source, heard.flushed)
+    try:
+        return Connection(
+            channel,
+            tables,
+            policy=heard,
+            durable=durable,
+            paramstyle=paramstyle,
+            memory_bytes=memory_bytes,
+            cache_rows=cache_rows,
+            check_every=check_every,
+            on_close=close,
+        )
+    except BaseException:
+        channel.close()
+        if close is not None:
+            close()
+        raise
+
+
+def _channel(
+    warehouse: Warehouse | str | Path | Mapping[str, object], source: str | None, flushed: Callable[[str], None]
+) -> tuple[Channel, Callable[[], None] | None]:
+    who = f"process {os.getpid()} on {socket.gethostname()}"
+    if isinstance(warehouse, Warehouse):
+        return LocalChannel(warehouse, source, who, flushed), None
+    address = Path(load_project(warehouse).storage) / INTERNAL / ADDRESS
+    if address.exists():
+        # A process that died leaves its address behind.
+        with suppress(EnvironmentProblem):
+            return RemoteChannel(address, source, flushed), None
+    opened = open_for_producers(warehouse)
+    try:
+        return LocalChannel(opened, source, who, flushed), opened.close
+    except BaseException:
+        opened.close()
+        raise

@@ -1,0 +1,93 @@
+"""A producer in the warehouse's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+
+import pyarrow as pa
+
+from headgate.capture.source import SourceTable
+from headgate.scheduling.warehouse import Warehouse
+
+
+class LocalChannel:
+    """Implements `Channel` on an open warehouse."""
+
+    def __init__(
+        self, warehouse: Warehouse, source: str | None, who: str, flushed: Callable[[str], None] | None = None
+    ) -> None:
+        """`who` is told to others that want one of its tables, `flushed` hears why readers see lazy commits."""
+        self._warehouse = warehouse
+        self._source = warehouse.producer_source(source)
+        self._producer = self._source.attach(who, flushed)
+        self._mine: set[str] = set()
+
+    @property
+    def source(self) -> str:
+        return self._source.name
+
+    @property
+    def tables(self) -> Mapping[str, SourceTable]:
+        return self._source.tables
+
+    @property
+    def archives(self) -> int:
+        """How many lazy commits readers do not see yet."""
+        return len(self._producer.archives)
+
+    def on_demand(self, pull: Callable[[datetime | None], None]) -> None:
+        """Has `pull` called when a reader needs what the producer committed up to an instant and keeps to itself."""
+        self._producer.pull = pull
+
+    def claim(self, tables: Collection[str]) -> None:
+        self._producer.claim(tables)
+        self._mine |= set(tables)
+
+    def create(self, table: SourceTable) -> None:
+        self._warehouse.create_table(self.source, table)
+        self.claim([table.name])
+
+    def drop(self, table: str) -> None:
+        self.claim([table])
+        self._warehouse.drop_table(self.source, table)
+        self._mine.discard(table)
+
+    def count(self, table: str) -> int:
+        job = self._warehouse.bring(self.source, [table])
+        return self._warehouse.replica(f"{self.source}.{table}").count(job)
+
+    def rows(self, table: str) -> pa.Table:
+        job = self._warehouse.bring(self.source, [table])
+        found = self._warehouse.replica(f"{self.source}.{table}").main.collected(job)
+        return found.select(self.tables[table].schema.names)
+
+    def lookup(self, table: str, columns: tuple[str, ...], keys: pa.Table) -> pa.Table | None:
+        job = self._warehouse.bring(self.source, [table])
+        stored = self._warehouse.replica(f"{self.source}.{table}")
+        return stored.lookup(columns, keys, job, tuple(self.tables[table].schema.names))
+
+    def query(self, text: str) -> pa.Table:
+        with self._warehouse.sql(text, max_staleness="0s") as answer:
+            return answer.to_arrow()
+
+    def commit(
+        self,
+        rows: Iterable[tuple[str, pa.RecordBatch]],
+        *,
+        durable: bool = True,
+        lazy: bool = False,
+        commit_at: datetime | None = None,
+    ) -> datetime | None:
+        committed = self._producer.commit(rows, durable=durable, lazy=lazy, commit_at=commit_at)
+        return None if committed is None else committed.commit_at
+
+    def flush(self, upto: datetime | None = None) -> None:
+        self._producer.flush(upto)
+
+    def materialize(self) -> None:
+        self._producer.flush(reason="materialize")
+        self._warehouse.materialize_tables(self.source, self._mine)
+
+    def close(self) -> None:
+        self._producer.close()

@@ -1,0 +1,178 @@
+"""Lets producers in other processes of this machine write to the warehouse.
+
+The socket lies in a folder that only this user can enter; whoever connects shows the secret of the address file, which only this
+user can read. Every connection has a thread of its own, from its first byte on, so that one that stalls holds nobody up.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from headgate.errors import ConfigError, DefiniteError, EnvironmentProblem, HeadgateError, TransientError
+from headgate.producing.remote_producer import Limits, RemoteProducer, ServedChannel
+from headgate.producing.remote_values import Address, error_to_json
+from headgate.producing.remote_wire import HELLO_BYTES, PROTOCOL, Gone, Message, Wire
+
+_LOGGER = logging.getLogger(__name__)
+_ADDRESS_BYTES = 100
+"""Systems allow a socket's path from 104 bytes on."""
+
+
+class RemoteServer:
+    """Serves producers until it is closed; `make_channel(source, who)` opens the channel of one."""
+
+    def __init__(
+        self,
+        make_channel: Callable[[str | None, str], ServedChannel],
+        address_file: Path,
+        *,
+        spool_folder: Path | None = None,
+        spool_bytes: int = 16 << 20,
+        patience: timedelta = timedelta(seconds=10),
+    ) -> None:
+        self._make_channel = make_channel
+        self._address_file = address_file
+        self._folder = Path(tempfile.mkdtemp(prefix="headgate-"))
+        self._limits = Limits(spool_folder or self._folder, spool_bytes, patience.total_seconds())
+        self._address = Address(str(self._folder / "socket"), secrets.token_hex(32))
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._wires: dict[threading.Thread, Wire] = {}
+        self._producers: dict[str, RemoteProducer] = {}
+        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            self._listen()
+            self._address.write(address_file)
+        except BaseException:
+            self._socket.close()
+            shutil.rmtree(self._folder)
+            raise
+        self._accepting = threading.Thread(target=self._accept, name="headgate-producers", daemon=True)
+        self._accepting.start()
+
+    def close(self) -> None:
+        """Takes what producers still hold as lazy commits, gives their tables back, and disappears. May be called again."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            producers = list(self._producers.values())
+        with suppress(HeadgateError):
+            if Address.read(self._address_file) == self._address:
+                self._address_file.unlink()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        self._socket.close()
+        for producer in producers:
+            try:
+                producer.pull(None)
+            except Exception:
+                _LOGGER.exception("the lazy commits of the producer %s could not be taken", producer.who)
+            producer.stop()
+        self._end_connections()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _listen(self) -> None:
+        if len(os.fsencode(self._address.socket)) > _ADDRESS_BYTES:
+            raise EnvironmentProblem(
+                f"the path {self._address.socket} is too long for a socket",
+                hint="set the environment variable TMPDIR to a folder with a shorter path",
+            )
+        self._socket.bind(self._address.socket)
+        self._socket.listen(128)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                if self._is_closed:
+                    return
+                _LOGGER.exception("a producer could not connect")
+                time.sleep(0.1)
+                continue
+            wire = Wire(connection, self._limits.patience)
+            thread = threading.Thread(target=self._serve, args=(wire,), name="headgate-producer", daemon=True)
+            with self._lock:
+                self._wires[thread] = wire
+            thread.start()
+
+    def _serve(self, wire: Wire) -> None:
+        try:
+            hello, _ = wire.receive(HELLO_BYTES)
+            try:
+                producer = self._greet(hello, wire)
+            except Exception as error:
+                if not isinstance(error, HeadgateError):
+                    _LOGGER.exception("a producer could not be attached")
+                wire.send({"error": error_to_json(error)})
+                wire.close()
+                return
+            if producer is not None:
+                try:
+                    producer.serve()
+                finally:
+                    with self._lock:
+                        del self._producers[producer.token]
+        except Gone:
+            wire.close()
+        except Exception:
+            _LOGGER.exception("a producer's connection failed")
+            wire.close()
+        finally:
+            with self._lock:
+                del self._wires[threading.current_thread()]
+
+    def _greet(self, hello: Message, wire: Wire) -> RemoteProducer | None:
+        """Attaches a producer and gives it, or takes the second wire of one."""
+        if not hmac.compare_digest(str(hello.get("key")).encode(), self._address.key.encode()):
+            raise DefiniteError(
+                "the warehouse does not know this producer's secret",
+                hint="connect with the warehouse's present address file",
+            )
+        if hello.get("protocol") != PROTOCOL:
+            raise ConfigError(
+                "the producer and the warehouse run different versions of headgate",
+                hint="install the same version for both",
+            )
+        if "listen" in hello:
+            with self._lock:
+                attached = self._producers.get(hello["listen"])
+            if attached is None:
+                raise DefiniteError("the warehouse has detached this producer", hint="connect again")
+            attached.listen(wire)
+            return None
+        channel = self._make_channel(hello["source"], hello["who"])
+        wire.be_patient()
+        producer = RemoteProducer(hello["who"], channel, wire, self._limits)
+        with self._lock:
+            if not self._is_closed:
+                self._producers[producer.token] = producer
+                return producer
+        channel.close()
+        raise TransientError("the warehouse is being closed", hint="connect when it is open again")
+
+    def _end_connections(self) -> None:
+        """Waits a while for the last answers, then ends the connections."""
+        deadline = time.monotonic() + self._limits.patience
+        with self._lock:
+            wires = dict(self._wires)
+        for wire in wires.values():
+            wire.stop_receiving()
+        for thread in wires:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for wire in wires.values():
+            wire.close()

@@ -1,0 +1,251 @@
+"""Producers and readers of one warehouse: each row is seen exactly once, at one consistent cut, and nothing rests on what could be lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import headgate
+from headgate import Warehouse
+from headgate.errors import ProducerBusy
+from headgate.producing import Connection, OnDemand
+from tests.producing.depot import open_depot, project, rows_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> Iterator[Warehouse]:
+    with open_depot(tmp_path) as warehouse:
+        yield warehouse
+
+
+def producer(warehouse: Warehouse, **options: object) -> Connection:
+    return headgate.connect(warehouse, tables=["sales", "customers"], paramstyle="qmark", **options)  # type: ignore[arg-type]
+
+
+def test_rows_are_seen_as_soon_as_they_are_committed(depot: Warehouse) -> None:
+    with depot.source("shop").transaction() as transaction:
+        transaction.insert("items", {"id": 1, "name": "nail"})
+    with producer(depot) as connection:
+        cursor = connection.cursor()
+        cursor.execute("INSERT INTO sales VALUES (?, ?, ?)", (1, 1, 10))
+        cursor.execute("INSERT INTO sales (sale, item, amount) VALUES (2, 1, 20)")
+        assert rows_of(depot, "SELECT * FROM etl.sales") == []
+        connection.commit()
+        assert rows_of(depot, "SELECT * FROM etl.sales") == [(1, 1, 10), (2, 1, 20)]
+        assert rows_of(depot, "SELECT * FROM sold") == [(1, 2, 30)]
+        assert rows_of(depot, "SELECT * FROM named") == [(1, "nail"), (2, "nail")]
+        cursor.insert("sales", pa.table({"sale": [3, 4], "item": [1, 2], "amount": [5, 6]}))
+        connection.rollback()
+        cursor.insert("sales", [(5, 1, 1), (5, 1, 1)])
+        connection.commit()
+        assert rows_of(depot, "SELECT * FROM sold") == [(1, 4, 32)]
+
+
+def test_one_commit_makes_all_its_tables_visible(depot: Warehouse) -> None:
+    """Scalar rows of a producer's table, a dimension's row, rows that a query gave, and a new table."""
+    with producer(depot) as connection:
+        cursor = connection.cursor()
+        cursor.execute("CREATE TABLE archive (sale INT NOT NULL, item INT, PRIMARY KEY (sale))")
+        cursor.execute("INSERT INTO sales VALUES (1, 1, 10)")
+        connection.commit()
+        cursor.execute("INSERT INTO archive SELECT sale, item FROM etl.sales")
+        cursor.execute("INSERT INTO customers VALUES (7, 'Ann')")
+        assert rows_of(depot, "SELECT * FROM etl.archive") == rows_of(depot, "SELECT * FROM etl.customers") == []
+        connection.commit()
+        assert rows_of(depot, "SELECT * FROM etl.archive") == [(1, 1)]
+        assert rows_of(depot, "SELECT * FROM etl.customers") == [(7, "Ann")]
+        cursor.execute("UPDATE customers SET name = 'Bea' WHERE id = 7")
+        assert cursor.rowcount == 1
+        cursor.execute("SELECT name FROM customers WHERE id = 7")
+        assert cursor.fetchone() == ("Bea",)
+        connection.commit()
+        assert rows_of(depot, "SELECT name FROM etl.customers") == [("Bea",)]
+        cursor.execute("DELETE FROM customers WHERE id = ?", (7,))
+        connection.commit()
+        assert rows_of(depot, "SELECT * FROM etl.customers") == []
+
+
+def test_tables_that_were_made_and_dropped_are_so_after_opening_again(tmp_path: Path) -> None:
+    with open_depot(tmp_path) as depot, producer(depot) as connection:
+        cursor = connection.cursor()
+        cursor.execute("CREATE TABLE kept (id INT PRIMARY KEY, note STRING)")
+        cursor.execute("CREATE TABLE gone (id INT)")
+        cursor.execute("INSERT INTO kept VALUES (1, 'x')")
+        cursor.execute("DROP TABLE gone")
+        connection.commit()
+    with open_depot(tmp_path) as depot:
+        assert rows_of(depot, "SELECT * FROM etl.kept") == [(1, "x")]
+        assert "etl.gone" not in depot.tables
+        with producer(depot) as connection:
+            connection.cursor().execute("CREATE TABLE gone (id BIGINT PRIMARY KEY)")
+            connection.cursor().execute("INSERT INTO gone VALUES (5)")
+        assert rows_of(depot, "SELECT * FROM etl.gone") == [(5,)]
+
+
+def test_a_bound_pulls_only_what_it_needs(depot: Warehouse) -> None:
+    with producer(depot, policy=OnDemand()) as connection:
+        cursor = connection.cursor()
+        cursor.execute("INSERT INTO sales VALUES (1, 1, 10)")
+        connection.commit()
+        assert connection.archives == 1
+        with depot.sql("SELECT COUNT(*) AS n FROM etl.sales", max_staleness="1h") as answer:
+            assert answer.collect()[0].n == 0
+        assert connection.archives == 1
+        assert rows_of(depot, "SELECT COUNT(*) FROM etl.sales") == [(1,)]
+        assert connection.archives == 0
+
+
+def test_rows_in_memory_are_in_the_ledger_only_once_they_are_durable(tmp_path: Path) -> None:
+    with open_depot(tmp_path) as depot, producer(depot, durable=False) as connection:
+        cursor = connection.cursor()
+        cursor.execute("INSERT INTO sales VALUES (1, 1, 10)")
+        connection.commit()
+        assert rows_of(depot, "SELECT * FROM sold") == [(1, 1, 10)]
+        log = depot.sources["etl"].log
+        assert log.durable < log.end
+        ledger = DeltaTable(tmp_path / "warehouse" / "_headgate" / "ledger")
+        before = ledger.to_pyarrow_table().num_rows
+        cursor.execute("INSERT INTO sales VALUES (2, 1, 10)")
+        connection.commit()
+        assert rows_of(depot, "SELECT * FROM sold") == [(1, 2, 20)]
+        ledger.update_incremental()
+        assert ledger.to_pyarrow_table().num_rows == before
+        depot.materialize()
+        assert log.durable == log.end
+        ledger.update_incremental()
+        assert ledger.to_pyarrow_table().num_rows > before
+
+
+def test_a_commit_can_wait_for_the_table(depot: Warehouse) -> None:
+    with producer(depot, durable=False) as connection:
+        connection.cursor().executemany("INSERT INTO sales VALUES (?, ?, ?)", [(n, n % 3, 1) for n in range(500)])
+        connection.commit(materialize=True)
+        found = DeltaTable(depot.location("etl.sales")).to_pyarrow_table()
+        assert sorted(found.column("sale").to_pylist()) == list(range(500))
+
+
+def test_each_row_is_seen_once_while_tables_are_materialized(depot: Warehouse) -> None:
+    """Example 5.1: a reader keeps what it began with, whatever is committed or moved meanwhile; several readers at once."""
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def read() -> None:
+        last = 0
+        try:
+            while not done.is_set():
+                with depot.sql("SELECT COUNT(*) AS n, COUNT(DISTINCT sale) AS d FROM etl.sales") as answer:
+                    first, again = answer.collect()[0], answer.collect()[0]
+                    assert first == again and first.n == first.d and first.n % 10 == 0
+                    assert first.n >= last
+                    last = first.n
+        except BaseException as error:
+            failures.append(error)
+
+    def materialize() -> None:
+        try:
+            while not done.is_set():
+                depot.materialize()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=each) for each in (read, read, materialize)]
+    for thread in threads:
+        thread.start()
+    with producer(depot, durable=False) as connection:
+        for number in range(25):
+            connection.cursor().insert("sales", [(number * 10 + each, 1, 1) for each in range(10)])
+            connection.commit()
+            if failures:
+                break
+        assert rows_of(depot, "SELECT COUNT(*) FROM etl.sales") == [(250,)]
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def run(folder: Path, mode: str, commits: int) -> tuple[subprocess.Popen[str], str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+    command = [sys.executable, "-m", "tests.producing.depot", str(folder), mode, str(commits)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, process.stdout.readline()
+
+
+def test_a_kill_loses_nothing_that_was_durable_and_tells_what_was_not(tmp_path: Path) -> None:
+    for mode in ("durable", "memory"):
+        process, told = run(tmp_path / mode, mode, 6)
+        assert told.split()[0] == "12"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with headgate.open(project(tmp_path / mode), takeover=True) as depot:
+            left = rows_of(depot, "SELECT SUM(sales) FROM sold")
+            alarms = depot.sources["etl"].status.alarms
+            if mode == "durable":
+                assert left == [(12,)] and not alarms
+            else:
+                assert left == [(None,)]
+                assert "12 rows of 6 commits were lost" in alarms[0]
+            with producer(depot) as connection:
+                connection.cursor().execute("INSERT INTO sales VALUES (99, 9, 9)")
+            assert (9, 1, 9) in rows_of(depot, "SELECT * FROM sold")
+
+
+def test_a_producer_in_another_process(tmp_path: Path) -> None:
+    """The same connect line, given the project: the open warehouse is found."""
+    text = f"""
+import headgate
+from tests.producing.depot import project
+from pathlib import Path
+with headgate.connect(project(Path({str(tmp_path)!r})), tables=["sales", "customers"], paramstyle="qmark") as connection:
+    cursor = connection.cursor()
+    cursor.executemany("INSERT INTO sales VALUES (?, ?, ?)", [(n, 1, 1) for n in range(1000)])
+    cursor.execute("INSERT INTO customers VALUES (1, 'Ann')")
+    connection.commit()
+    cursor.execute("SELECT MAX(id) FROM customers")
+    print(cursor.fetchone()[0])
+    cursor.execute("SELECT COUNT(*) FROM etl.sales")
+    print(cursor.fetchone()[0])
+    try:
+        cursor.execute("INSERT INTO customers VALUES (1, 'Bea')")
+    except connection.IntegrityError as error:
+        print("refused")
+    connection.rollback()
+    cursor.execute("INSERT INTO sales VALUES (5000, 1, 1)")
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with open_depot(tmp_path) as depot:
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+        done = subprocess.run(
+            [sys.executable, "-c", text], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert (done.stdout.split(), done.returncode) == (["1", "1000", "refused"], -signal.SIGKILL), done.stderr
+        assert rows_of(depot, "SELECT COUNT(*), MAX(sale) FROM etl.sales") == [(1000, 999)]
+        with producer(depot) as connection, pytest.raises(ProducerBusy, match="customers is written by process"):
+            depot.producer_source("etl").attach("another").claim(["customers"])
+        assert connection is not None
+
+
+def test_a_second_producer_gets_a_clear_error(depot: Warehouse) -> None:
+    with producer(depot), pytest.raises(headgate.producing.dbapi.OperationalError, match=r"etl\.\w+ is written by"):
+        producer(depot)
+
+
+def test_connecting_opens_a_warehouse_that_nobody_has_open(tmp_path: Path) -> None:
+    with headgate.connect(project(tmp_path), tables=["sales"], paramstyle="qmark") as connection:
+        connection.cursor().execute("INSERT INTO sales VALUES (1, 1, 1)")
+        connection.commit()
+    with open_depot(tmp_path) as depot:
+        assert rows_of(depot, "SELECT * FROM etl.sales") == [(1, 1, 1)]
