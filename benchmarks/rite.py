@@ -11,7 +11,8 @@ One transaction, where nothing else is said:
                    text, and copy_binary; copy_file: the server itself reads the file
     delta          append: the rows become Arrow chunk by chunk while delta-rs writes them; append_arrow: they are Arrow already
     memory         headgate with durable=False. insert: an INSERT for each row; rows: one executemany; arrow: one Arrow table;
-                   insert_short: insert, with a commit every 10,000 rows; short: executemany of 10,000 and a commit, again and again
+                   insert_short: insert, with a commit every 10,000 rows; short: executemany of 10,000 and a commit, again and again;
+                   long: the same with one commit
     durable        the same with each commit on the disk when it returns
     materialized   as memory, with commit(materialize=True)
     with_reader    commits every 10,000 rows; a reader sums the table all the time, and the clock stops when it sees the last row
@@ -49,7 +50,7 @@ ROUNDS = {"tiny": 1, "small": 3, "full": 3}
 SCANS = {"tiny": 2, "small": 9, "full": 9}
 WARM_UP_SCANS = 3
 IN_OVERLAY, IN_TABLE = "in_overlay", "in_table"
-TABLES = tuple(f"sales_{number}" for number in range(20))
+TABLES = tuple(f"sales_{number}" for number in range(21))
 """Each load of a round takes the next one."""
 
 RATIOS = {
@@ -60,7 +61,7 @@ RATIOS = {
     "durable_vs_memory": ("durable.rows", "memory.rows"),
     "materialized_vs_bulk_append": ("materialized.rows", "delta.append"),
     "materialized_vs_bulk_append_arrow": ("materialized.arrow", "delta.append_arrow"),
-    "short_vs_long": ("memory.short", "memory.rows"),
+    "short_vs_long": ("memory.short", "memory.long"),
     "short_vs_long_insert": ("memory.insert_short", "memory.insert"),
     "with_reader.memory_vs_insert": ("with_reader.memory_insert", "with_reader.postgres_insert"),
     "with_reader.memory_vs_batches": ("with_reader.memory_batches", "with_reader.postgres_batches"),
@@ -98,6 +99,7 @@ def variants(
         "postgres.copy_binary": Variant(postgres, postgres.copy_binary, data),
         "memory.rows": Variant(memory, memory.rows, data),
         "memory.short": Variant(memory, memory.batches_short, data),
+        "memory.long": Variant(memory, memory.batches_long, data),
         "durable.rows": Variant(durable, durable.rows, data),
         "postgres.copy_file": Variant(postgres, postgres.copy_file, data),
         "memory.arrow": Variant(memory, memory.arrow, data),

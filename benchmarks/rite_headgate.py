@@ -78,6 +78,9 @@ class Producer:
     def batches_short(self, data: Data) -> None:
         insert_batches(self._connection, self._table, data.count, short=True)
 
+    def batches_long(self, data: Data) -> None:
+        insert_batches(self._connection, self._table, data.count)
+
     def rows(self, data: Data) -> None:
         insert_all(self._connection, self._table, data.count)
 

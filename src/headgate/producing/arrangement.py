@@ -77,18 +77,17 @@ class Arrangement:
         """Whether the parameters are the row."""
         return self.values == tuple(map(Parameter, range(len(self.values)))) and self.width == len(self.values)
 
-    def require_kinds(self, chunk: Sequence[Any]) -> None:
-        """Raises `TypeError` when one set of parameters has the wrong kind or number."""
+    def is_of_kind(self, chunk: Sequence[Any]) -> bool:
+        """Whether every set of parameters has the right kind and number."""
         kinds = set(map(type, chunk))
         if self.width is None:
-            if kinds != {dict}:
-                raise TypeError
-        elif not kinds <= {tuple, list} or set(map(len, chunk)) != {self.width}:
-            raise TypeError
+            return kinds == {dict}
+        return kinds <= {tuple, list} and set(map(len, chunk)) == {self.width}
 
     def columns(self, chunk: Sequence[Any]) -> list[list[Any]]:
         """The rows of many parameters as columns; any error says that one of them must be looked at on its own."""
-        self.require_kinds(chunk)
+        if not self.is_of_kind(chunk):
+            raise TypeError
         return [
             list(map(itemgetter(value.place), chunk)) if isinstance(value, Parameter) else [value.value] * len(chunk)
             for value in self.values

@@ -41,27 +41,46 @@ def arrow_column(values: list[object], field: pa.Field) -> pa.Array:
     return column
 
 
-def integer_columns(rows: Sequence[Sequence[object]], fields: Sequence[pa.Field]) -> list[pa.Array]:
-    """Rows of whole numbers as columns, by way of one array: several times as fast as column by column.
+class IntegerRows:
+    """Rows of whole numbers, gathered in one array until they are taken as columns: several times as fast as column by column."""
 
-    Raises `ColumnDoesNotFit` when some value is something else, or too large.
-    """
-    flat = list(chain.from_iterable(rows))
-    try:
-        numbers = np.frombuffer(array("q", cast("list[int]", flat)), np.int64)
-    except (TypeError, OverflowError):
-        raise ColumnDoesNotFit from None
-    # True and False are whole numbers to Python, but not to a table.
-    if any(type(flat[place]) is bool for place in np.flatnonzero(numbers >> 1 == 0)):
-        raise ColumnDoesNotFit
-    columns = []
-    for field, column in zip(fields, numbers.reshape(-1, len(fields)).T, strict=True):
-        wanted = field.type.to_pandas_dtype()
-        bounds = np.iinfo(wanted)
-        if len(column) and (column.min() < bounds.min or column.max() > bounds.max):
-            raise ColumnDoesNotFit
-        columns.append(pa.array(column.astype(wanted), field.type))
-    return columns
+    def __init__(self, fields: Sequence[pa.Field]) -> None:
+        self._fields = fields
+        self._types = [field.type.to_pandas_dtype() for field in fields]
+        self._least = np.array([np.iinfo(kind).min for kind in self._types])
+        self._most = np.array([np.iinfo(kind).max for kind in self._types])
+        self._numbers = array("q")
+
+    def __len__(self) -> int:
+        return len(self._numbers) // len(self._fields)
+
+    def add(self, rows: Sequence[Sequence[object]]) -> bool:
+        """Takes rows of the right width; none of them when some value is not a whole number that its column can hold."""
+        flat = cast("list[int]", list(chain.from_iterable(rows)))
+        before = len(self._numbers)
+        try:
+            self._numbers.fromlist(flat)
+        except (TypeError, OverflowError):
+            return False
+        added = np.frombuffer(self._numbers, np.int64)[before:]
+        table = added.reshape(-1, len(self._fields))
+        # True and False are whole numbers to Python, but not to a table.
+        fits = not any(type(flat[place]) is bool for place in np.flatnonzero(added >> 1 == 0))
+        fits = fits and not (table.min(axis=0) < self._least).any() and not (table.max(axis=0) > self._most).any()
+        del added, table
+        if not fits:
+            del self._numbers[before:]
+        return fits
+
+    def take(self) -> list[pa.Array]:
+        """All rows as columns, and starts again."""
+        table = np.frombuffer(self._numbers, np.int64).reshape(-1, len(self._fields))
+        columns = [
+            pa.array(column.astype(kind), field.type)
+            for column, kind, field in zip(table.T, self._types, self._fields, strict=True)
+        ]
+        self._numbers = array("q")
+        return columns
 
 
 def joined(parts: Sequence[Sequence[pa.Array]]) -> list[pa.Array]:

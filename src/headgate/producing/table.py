@@ -7,7 +7,7 @@ that is fastest while they are in the processor's cache, and are joined to large
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
@@ -23,7 +23,7 @@ from headgate.errors import HeadgateError, TransactionError
 from headgate.producing.arrangement import Arrangement, about_row, shown
 from headgate.producing.cache import Cache
 from headgate.producing.channel import Channel
-from headgate.producing.columns import arrow_column, exact_rows, integer_columns, joined, stored
+from headgate.producing.columns import IntegerRows, arrow_column, exact_rows, joined, stored
 from headgate.producing.dbapi import (
     DataError,
     Error,
@@ -71,16 +71,25 @@ class ProducerTable:
         if len(first) < _CHUNK_ROWS:
             return self._insert_few(first, arrangement)
         chunks = chain([first], iter(lambda: list(islice(source, _CHUNK_ROWS)), []))
+        numbers = IntegerRows(self.shape.fields) if self._is_integral and arrangement.is_plain else None
         with self.all_or_nothing():
-            done = size = 0
+            done = seen = size = 0
             parts: list[list[pa.Array]] = []
-            for chunk in chunks:
-                columns = self._converted(chunk, arrangement, done + sum(len(part[0]) for part in parts))
-                parts.append(columns)
-                size += sum(column.nbytes for column in columns)
-                if len(parts) == _JOINED_CHUNKS or size > _JOINED_BYTES:
+            for number, chunk in enumerate(chunks, 1):
+                if numbers is None or not (arrangement.is_of_kind(chunk) and numbers.add(chunk)):
+                    if numbers:
+                        parts.append(numbers.take())
+                    columns = self._converted(chunk, arrangement, seen)
+                    parts.append(columns)
+                    size += sum(column.nbytes for column in columns)
+                seen += len(chunk)
+                if number % _JOINED_CHUNKS == 0 or size > _JOINED_BYTES:
+                    if numbers:
+                        parts.append(numbers.take())
                     done += self._take(joined(parts), done)
                     parts, size = [], 0
+            if numbers:
+                parts.append(numbers.take())
             if parts:
                 done += self._take(joined(parts), done)
         return done
@@ -201,10 +210,6 @@ class ProducerTable:
 
     def _converted(self, chunk: Sequence[Any], arrangement: Arrangement, before: int) -> list[pa.Array]:
         try:
-            if self._is_integral and arrangement.is_plain:
-                arrangement.require_kinds(chunk)
-                with suppress(ColumnDoesNotFit):
-                    return integer_columns(chunk, self.shape.fields)
             columns = arrangement.columns(chunk)
             return [arrow_column(column, field) for column, field in zip(columns, self.shape.fields, strict=True)]
         except (ColumnDoesNotFit, LookupError, TypeError):
