@@ -108,6 +108,22 @@ def test_a_demand_pulls_only_the_archives_that_it_needs(shop: Shop, producer: Pr
     assert shop.seen("X") == [(1, 1), (2, 2)]
 
 
+def test_rows_have_a_place_and_commits_a_time(shop: Shop, producer: Producer) -> None:
+    """Examples 4.1 and 4.2: which rows a commit time stands for, by their places in the order of all."""
+    shop.at(1)
+    producer.commit([rows("X", (1, 1), (2, 2))])
+    shop.at(2)
+    producer.commit([rows("X", (3, 3), (4, 4))])
+    times = {found.commit_at: found for found in shop.log.transactions(0, shop.log.end)}
+    assert [(at, found.position, found.rows) for at, found in times.items()] == [
+        (minute(1), 1, {"X": 2}),
+        (minute(2), 2, {"X": 2}),
+    ]
+    for at, expected in ((1, 2), (2, 4)):
+        events = shop.log.read("X", 0, times[minute(at)].position).table
+        assert events is not None and events.column("A").to_pylist() == list(range(1, expected + 1))
+
+
 def test_an_empty_demand_advances_the_time(shop: Shop, producer: Producer) -> None:
     """Example 4.3: nothing was inserted, and that is worth knowing."""
     shop.at(1)

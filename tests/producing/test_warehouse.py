@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pygrametl
 import pytest
 from deltalake import DeltaTable
+from pygrametl.tables import CachedDimension, FactTable
 
 import headgate
 from headgate import Warehouse
@@ -133,6 +135,42 @@ def test_a_commit_can_wait_for_the_table(depot: Warehouse) -> None:
         connection.commit(materialize=True)
         found = DeltaTable(depot.location("etl.sales")).to_pyarrow_table()
         assert sorted(found.column("sale").to_pylist()) == list(range(500))
+
+
+def test_rows_move_from_the_overlay_to_the_table(depot: Warehouse) -> None:
+    """Examples 3.5 and 3.6: before, the reader gets them from memory; after, from the table; never from both."""
+    table = depot.replica("etl.sales").main
+    with producer(depot, durable=False) as connection:
+        connection.cursor().insert("sales", [(1, 1, 1), (2, 2, 2)])
+        connection.commit()
+        assert rows_of(depot, "SELECT sale FROM etl.sales") == [(1,), (2,)]
+        assert (table.rows, table.base_through < table.through) == (0, True)
+        numbers = rows_of(depot, "SELECT __row_number, sale FROM etl.sales")
+        assert [sale for _, sale in numbers] == [1, 2]
+        connection.commit(materialize=True)
+        assert (table.rows, table.base_through < table.through) == (2, False)
+        assert rows_of(depot, "SELECT __row_number, sale FROM etl.sales") == numbers
+        connection.cursor().insert("sales", [(3, 3, 3), (4, 4, 4)])
+        connection.commit()
+        assert rows_of(depot, "SELECT sale FROM etl.sales") == [(1,), (2,), (3,), (4,)]
+        assert table.rows == 2
+
+
+def test_an_etl_framework_fills_a_star(depot: Warehouse) -> None:
+    """pygrametl unchanged, over a real warehouse; flows over its tables follow."""
+    target = pygrametl.ConnectionWrapper(connection=headgate.connect(depot, tables=["sales", "customers"]))
+    try:
+        customers = CachedDimension("customers", "id", ["name"])
+        sales = FactTable("sales", ["sale", "item"], ["amount"])
+        for number in range(200):
+            customer = customers.ensure({"name": f"customer {number % 7}"})
+            sales.insert({"sale": number, "item": customer, "amount": 5})
+        target.commit()
+        assert rows_of(depot, "SELECT COUNT(*), MAX(id) FROM etl.customers") == [(7, 7)]
+        assert rows_of(depot, "SELECT SUM(sales), SUM(amount) FROM sold") == [(200, 1000)]
+    finally:
+        target.close()
+        pygrametl._alltables.clear()
 
 
 def test_each_row_is_seen_once_while_tables_are_materialized(depot: Warehouse) -> None:
