@@ -10,9 +10,10 @@ SECONDS ?= 1200
 SEED ?= 7
 BENCHMARKS := maintenance capture gears snapshots zones riders rite
 TINY := $(BENCHMARKS:%=tiny-%)
+FRESH := demo test
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test thorough soak lint format bench ci clean $(TINY)
+.PHONY: help setup demo test thorough soak lint format bench ci fresh clean $(TINY)
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +57,21 @@ ci: lint test $(INSTALLED) ## All that must pass: lint, test, tiny benchmarks, d
 # Two at a time: at this size the figures mean nothing, only that they run.
 $(TINY): tiny-%: $(INSTALLED)
 	$(PYTHON) -m benchmarks.$* --scale tiny
+
+# As on a new machine: what is committed and nothing else, an hour for each command.
+fresh: ## Clone into an empty folder with an empty home, and run the README's two commands there
+	@set -eu; place=$$(mktemp -d); trap 'rm -rf "$$place"' EXIT; trap 'exit 130' INT TERM; \
+	mkdir "$$place/home"; \
+	echo "fresh: cloning $$(git rev-parse --short HEAD) into $$place/headgate"; \
+	git clone --quiet --no-hardlinks . "$$place/headgate"; \
+	for command in $(FRESH); do \
+		echo "fresh: make $$command, with the empty home $$place/home"; \
+		env -C "$$place/headgate" -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u PYTHONPATH -u VIRTUAL_ENV \
+			-u XDG_CACHE_HOME -u XDG_CONFIG_HOME -u XDG_DATA_HOME -u XDG_STATE_HOME HOME="$$place/home" \
+			timeout --foreground --kill-after=30 3600 make "$$command" || \
+			{ echo "fresh: make $$command failed, or took more than an hour" >&2; exit 1; }; \
+	done; \
+	echo "fresh: all done, removing $$place"
 
 clean: ## Remove caches and outputs; .venv stays
 	rm -rf build dist benchmarks/out demo-warehouse spark-warehouse metastore_db derby.log

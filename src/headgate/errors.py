@@ -80,6 +80,18 @@ class StorageFull(TransientError):
     """The disk that holds the warehouse is full."""
 
 
+class TooStale(TransientError):
+    """The answer could not be made fresh enough in time."""
+
+    sqlstate = "40001"
+
+
+class Cancelled(TransientError):
+    """The query was cancelled while it waited."""
+
+    sqlstate = "57014"
+
+
 class TransactionError(DefiniteError):
     """A source transaction was misused or its rows do not fit the table."""
 

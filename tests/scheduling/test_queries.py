@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgate import Receipt, Warehouse
-from headgate.errors import DefiniteError, SnapshotGone
+from headgate.errors import Cancelled, DefiniteError, SnapshotGone, TooStale
 from headgate.runtime.spark_sessions import SparkSessions
-from headgate.scheduling.scheduler import Cancelled, TooStale
 from tests.scheduling.bank import deposit, open_bank, totals
 from tests.scheduling.waiting import until
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import headgate
 from headgate.clock import SystemClock
-from headgate.errors import TransientError
-from headgate.scheduling.scheduler import TooStale
+from headgate.errors import TooStale, TransientError
 from headgate.scheduling.session import Answer
 from tests.serializability.history import History
 from tests.serializability.world import DATABASES, OWNER_EVERY

@@ -9,8 +9,8 @@ import pytest
 
 import headgate
 from headgate import Warehouse
+from headgate.errors import TooStale
 from headgate.runtime.spark_sessions import SparkSessions
-from headgate.scheduling.scheduler import TooStale
 from tests.scheduling.bank import SPARK, deposit, open_bank
 
 JOBS = 5

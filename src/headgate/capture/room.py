@@ -40,6 +40,15 @@ class Room:
     def over_limit(self) -> bool:
         return self.limit is not None and self._held > self.limit
 
+    def change(self, limit: int | None) -> None:
+        """Goes on with another limit: the consumer hears of it if that is passed, and appends that fit it go on."""
+        with self._changed:
+            self.limit = limit
+            self._told = tell = self.over_limit
+            self._changed.notify_all()
+        if tell:
+            self.on_full()
+
     def take(self, size: int) -> None:
         """Something was appended; the consumer hears of it when the log has passed its limit."""
         with self._changed:

@@ -141,6 +141,10 @@ class StreamLog:
         """What that should not pass."""
         return self._room.limit
 
+    @limit_bytes.setter
+    def limit_bytes(self, limit: int | None) -> None:
+        self._room.change(limit)
+
     @property
     def over_limit(self) -> bool:
         """Whether that is more than the log should hold: its consumer ought to go forward."""

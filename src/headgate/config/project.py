@@ -31,7 +31,11 @@ def load_project(source: str | Path | Mapping[str, object]) -> Project:
 
 
 def _validate(data: Mapping[str, object], locate: Locate, folder: Path) -> Project:
-    values = substitute(data, locate)
+    return check_project(substitute(data, locate), locate, folder)
+
+
+def check_project(values: object, locate: Locate, folder: Path) -> Project:
+    """The project of values in which variables are filled in already, or the first that is wrong with them."""
     try:
         return Project.model_validate(values, context={"folder": folder})
     except ValidationError as error:

@@ -49,8 +49,11 @@ class WarehouseCatalog:
     def find(self, table: str) -> TableEntry | None:
         return self._entries.get(table.casefold())
 
+    def entries(self) -> tuple[TableEntry, ...]:
+        return tuple(self._entries.values())
+
     def names(self) -> tuple[str, ...]:
-        return tuple(entry.name for entry in self._entries.values())
+        return tuple(entry.name for entry in self.entries())
 
     def columns(self, table: str) -> tuple[str, ...] | None:
         entry = self.find(table)

@@ -27,6 +27,7 @@ from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, FlowFailed
 from headgate.runtime.answer import Answer
 from headgate.runtime.catalog import WarehouseCatalog
+from headgate.runtime.descriptions import TableDescription, describe_tables
 from headgate.runtime.environment import check_java, check_storage
 from headgate.runtime.evolution import take_wider_types
 from headgate.runtime.executor import Executor, SequentialExecutor, StagedExecutor
@@ -348,6 +349,11 @@ class Engine:
     def tables(self) -> tuple[str, ...]:
         """The names that SQL can use."""
         return self._state.catalog.names()
+
+    def describe(self) -> tuple[TableDescription, ...]:
+        """Every table that SQL can name: columns, key, and what it derives from."""
+        with self._state.lock:
+            return describe_tables(self._state.catalog, self._flows)
 
     def table(self, name: str, job: int | None = None) -> Answer:
         """All rows of a table at a job, by default the newest that it has reached."""

@@ -14,9 +14,11 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 
 from headgate.capture.source import Source
@@ -32,6 +34,18 @@ from headgate.runtime.state import State
 _LOGGER = logging.getLogger(__name__)
 
 Sources = Callable[[], Collection[Source]]
+
+_REMEMBERED_RUNS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """A batch of a stage: the jobs (after, upto], and how long it took to run them."""
+
+    stage: str
+    after: JobId
+    upto: JobId
+    seconds: float
 
 
 class Executor(ABC):
@@ -50,6 +64,8 @@ class Executor(ABC):
         self._closed = False
         self.executions = 0
         """How many batches have run."""
+        self.runs: deque[StageRun] = deque(maxlen=_REMEMBERED_RUNS)
+        """The latest of them, where stages are timed one by one."""
 
     # what is wanted
 
@@ -309,12 +325,14 @@ class StagedExecutor(Executor):
 
     def _run(self, stage: Stage, reach: JobId, pool_name: str) -> None:
         self._state.sessions.context.setLocalProperty(POOL_PROPERTY, pool_name)
+        after, began = stage.target.through, time.monotonic()
         batch = self._state.new_batch()
         try:
             end = reach if zone_of(stage) is not None else self._ends(stage.target.through, reach)[0]
             advance(stage, end, batch, self._flows.flow_of(stage))
         finally:
             batch.close()
+            self.runs.append(StageRun(stage.name, after, stage.target.through, time.monotonic() - began))
 
 
 def _same(job: JobId, _: Stage) -> JobId:

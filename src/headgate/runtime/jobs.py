@@ -25,6 +25,9 @@ class Job:
     """The latest commit time of any transaction up to the cut."""
     as_of: Mapping[str, datetime] = field(default_factory=dict)
     """Per source an instant of headgate's clock: what the source had acknowledged before it is in the job."""
+    closed_at: datetime | None = None
+    rows: int | None = None
+    """Source changes that it holds; unknown, as is when it was closed, of a job from before that was noted."""
 
     def body(self) -> dict[str, Any]:
         newest = self.newest_commit_at
@@ -34,17 +37,21 @@ class Job:
             "cut": dict(self.cut),
             "newest_commit_at": newest.isoformat() if newest is not None else None,
             "as_of": {source: at.isoformat() for source, at in self.as_of.items()},
+            "closed_at": self.closed_at.isoformat() if self.closed_at is not None else None,
+            "rows": self.rows,
         }
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> Job:
-        newest = body["newest_commit_at"]
+        newest, closed = body["newest_commit_at"], body.get("closed_at")
         return Job(
             JobId(body["id"]),
             datetime.fromisoformat(body["data_timestamp"]),
             dict(body["cut"]),
             datetime.fromisoformat(newest) if newest is not None else None,
             {source: datetime.fromisoformat(at) for source, at in body.get("as_of", {}).items()},
+            datetime.fromisoformat(closed) if closed is not None else None,
+            body.get("rows"),
         )
 
 

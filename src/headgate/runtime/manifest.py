@@ -51,6 +51,16 @@ class Manifest:
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 
+    def summary(self) -> dict[str, object]:
+        """What there is to tell of it, in JSON's types."""
+        return {
+            "made_at": self.made_at.isoformat(),
+            "ledger_version": self.ledger_version,
+            "job": self.job,
+            "files": len(self.files),
+            "bytes": self.bytes,
+        }
+
     def write(self, folder: Path) -> None:
         replace_file(folder / _NAME, json.dumps(_ADAPTER.dump_python(self, mode="json"), indent=1).encode())
 

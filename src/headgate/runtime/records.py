@@ -21,6 +21,8 @@ RESNAPSHOT = "resnapshot"
 """Tables that could not be followed are about to be read whole; jobs before the one that holds that will be forgotten."""
 PROCEDURE = "procedure"
 PROCEDURE_ARCHIVED = "procedure archived"
+SETTING = "setting"
+"""Someone changed a setting while the warehouse was open, or went back to what the project file says."""
 FORGOTTEN = "forgotten"
 """Jobs before the one named cannot be read any more: between them and it the source could not be followed."""
 

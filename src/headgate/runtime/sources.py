@@ -76,6 +76,7 @@ def next_job(
     cut: dict[str, int] = {}
     as_of: dict[str, datetime] = {}
     commits = [chain.newest_commit_at(newest)]
+    rows = 0
     for name, source in sources.items():
         # The log goes on while it is looked at: the label is read first, so that it is true of the cut.
         captured = source.captured
@@ -86,11 +87,12 @@ def next_job(
             as_of[name] = max(as_of[name], samples[name].at)
         found = source.log.transactions(before, cut[name])
         commits += [found[-1].commit_at] if found else []
+        rows += sum(sum(each.rows.values()) for each in found)
     if all(position == chain.position(name, newest) for name, position in cut.items()):
         return None, as_of
     at = min(as_of.values(), default=now)
     newest_commit = max((each for each in commits if each is not None), default=None)
-    return Job(JobId(newest + 1), at, cut, newest_commit, as_of), as_of
+    return Job(JobId(newest + 1), at, cut, newest_commit, as_of, max(now, at), rows), as_of
 
 
 def _declared_tables(source: str, settings: MemorySourceSettings | ProducerSourceSettings) -> dict[str, SourceTable]:

@@ -14,7 +14,7 @@ from headgate.runtime.batch import Batch
 from headgate.runtime.catalog import WarehouseCatalog
 from headgate.runtime.jobs import JobChain
 from headgate.runtime.materialization import materialize
-from headgate.runtime.records import CHECKPOINT, JOB_CLOSED, Records
+from headgate.runtime.records import CHECKPOINT, JOB_CLOSED, SETTING, Records
 from headgate.runtime.scratch import Scratch
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.runtime.stored import KeptViews
@@ -24,6 +24,8 @@ from headgate.warehouse.versioned import VersionedTable
 
 REMEMBERED_JOBS = 1_000
 """Closed jobs whose cuts and times can be asked for, at least."""
+REMEMBERED_SETTINGS = 1_000
+"""Changes of settings that can be asked for, beside those that hold."""
 
 Entries = Sequence[tuple[str, Mapping[str, Any]]]
 
@@ -85,12 +87,18 @@ class State:
             self.chain.forget_before(JobId(min(before, self.chain.newest - REMEMBERED_JOBS)))
 
     def prune(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The ledger's entries that still count: of jobs those that are remembered, of checkpoints one with the latest."""
+        """The ledger's entries that still count: of jobs and settings those that are remembered, of checkpoints one
+        with the latest."""
         oldest = self.chain.oldest
+        settings = [entry for entry in entries if entry.kind == SETTING]
+        holding = {entry.body["name"]: entry.sequence for entry in settings}
+        forgotten = {entry.sequence for entry in settings[:-REMEMBERED_SETTINGS]} - set(holding.values())
         kept = [
             entry
             for entry in entries
-            if entry.kind != CHECKPOINT and (entry.kind != JOB_CLOSED or entry.body["id"] >= oldest)
+            if entry.kind != CHECKPOINT
+            and (entry.kind != JOB_CLOSED or entry.body["id"] >= oldest)
+            and entry.sequence not in forgotten
         ]
         tables: dict[str, Any] = {}
         for entry in entries:

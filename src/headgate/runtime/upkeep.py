@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
@@ -57,6 +58,12 @@ class Upkeep:
     def has_files(self) -> bool:
         """Whether a bulk load lies in files that want to be folded."""
         return any(table.has_files for _, table in self._state.tables.physical())
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside the block no table is materialized or vacuumed, and no stream trimmed."""
+        with self._lock:
+            yield
 
     def tidy(self) -> None:
         """What is due after jobs have run."""

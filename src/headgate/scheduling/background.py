@@ -10,12 +10,14 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from headgate.delta.changes import NO_JOB
 from headgate.errors import HeadgateError
 from headgate.runtime.upkeep import Upkeep
+from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.policy import (
     Activity,
@@ -51,10 +53,11 @@ class Action:
 class Background:
     """Works from its construction until `close`."""
 
-    def __init__(self, scheduler: Scheduler, upkeep: Upkeep, leases: Leases) -> None:
+    def __init__(self, scheduler: Scheduler, upkeep: Upkeep, leases: Leases, history: History) -> None:
         self._scheduler = scheduler
         self._upkeep = upkeep
         self._leases = leases
+        self._history = history
         self._woken = threading.Event()
         self._closed = False
         self._seen_executions = 0
@@ -76,16 +79,20 @@ class Background:
         while True:
             self._woken.wait(_TICK_SECONDS)
             self._woken.clear()
+            self._attempt(self._history.write)
             if self._closed:
                 return
             steps = (self._leases.end_expired, self._tidy, self._compare_clocks, self._system_job, self._materialize)
             for step in steps:
-                try:
-                    step()
-                except HeadgateError as error:
-                    _LOGGER.warning("background work failed and is tried again: %s", error)
-                except Exception:
-                    _LOGGER.exception("background work failed and is tried again")
+                self._attempt(step)
+
+    def _attempt(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except HeadgateError as error:
+            _LOGGER.warning("background work failed and is tried again: %s", error)
+        except Exception:
+            _LOGGER.exception("background work failed and is tried again")
 
     def _tidy(self) -> None:
         executions = self._scheduler.executor.executions

@@ -24,6 +24,8 @@ from headgate.scheduling.policy import Cut, Need, plan_cuts
 
 LONGEST_GATHERING = 2.0
 """Seconds that a cut waits at most for the tables to take what was cut before."""
+REST = 0.5
+"""After a batch the next cut is made when this part of the time has passed that the batch took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Cutter:
         self._asked: set[str] = set()
         """Sources whose capture is under way."""
         self._closed = False
+        self._cut_at = time.monotonic()
         self.cuts = 0
         self._captures = ThreadPoolExecutor(max(1, len(sources)), thread_name_prefix="cut")
         self._thread = threading.Thread(target=self._loop, name="scheduler", daemon=True)
@@ -127,12 +130,25 @@ class Cutter:
                 self._captures.submit(self._make, *cut)
 
     def _gather(self) -> None:
-        """Lets more needs come in while a cut could not be worked on anyway."""
+        """Lets more needs come in while a cut could not be worked on anyway, and a little longer under a steady stream.
+
+        Right behind a batch, the rest is a part of what that took: readers get on, and the next cut serves more of those who
+        come. Whoever comes while nothing runs, or has no time to lose, does not wait for others.
+        """
         end = time.monotonic() + LONGEST_GATHERING
+        rest_until: float | None = None
         while not self._closed and (left := end - time.monotonic()) > 0:
-            if not self._are_busy(frozenset(table for each in self._waiting for table in each.need.tables)):
+            now = time.monotonic()
+            if self._are_busy(frozenset(table for each in self._waiting for table in each.need.tables)):
+                rest_until = now + REST * (now - self._cut_at)
+            elif rest_until is None or now >= rest_until or self._is_urgent(3 * (now - self._cut_at)):
                 return
-            self._changed.wait(min(left, 0.05))
+            self._changed.wait(min(left, 0.05 if rest_until is None else max(0.001, min(0.05, rest_until - now))))
+
+    def _is_urgent(self, seconds: float) -> bool:
+        """Whether someone who waits has a deadline within this time."""
+        limit = self._clock.now() + timedelta(seconds=seconds)
+        return any(each.need.deadline is not None and each.need.deadline < limit for each in self._waiting)
 
     def _next(self) -> tuple[Cut, list[_Waiting]] | None:
         """The first cut of the plan that can be made now, and whom it serves."""
@@ -178,6 +194,7 @@ class Cutter:
                 each.future.set_exception(error)
             return
         self.cuts += is_new
+        self._cut_at = time.monotonic()
         for each in alive:
             each.future.set_result(Closed(job, samples, cut.reason, began, captured, len(alive) - 1, is_new))
 

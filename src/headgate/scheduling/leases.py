@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
 
 from headgate.runtime.answer import Answer
@@ -13,27 +14,28 @@ from headgate.runtime.answer import Answer
 class Leases:
     """The answers that are open and how long they may be."""
 
-    def __init__(self, lease: timedelta) -> None:
-        self._seconds = lease.total_seconds()
+    def __init__(self, lease: Callable[[], timedelta]) -> None:
+        """`lease` tells how long that is now: it may change, for answers that are open, too."""
+        self._lease = lease
         self._lock = threading.Lock()
-        self._ends: weakref.WeakKeyDictionary[Answer, float] = weakref.WeakKeyDictionary()
+        self._given: weakref.WeakKeyDictionary[Answer, float] = weakref.WeakKeyDictionary()
 
     def __len__(self) -> int:
         """Answers whose snapshots are held."""
         with self._lock:
-            return sum(answer.is_open for answer in list(self._ends))
+            return sum(answer.is_open for answer in list(self._given))
 
     def add(self, answer: Answer) -> None:
         with self._lock:
-            self._ends[answer] = time.monotonic() + self._seconds
+            self._given[answer] = time.monotonic()
 
     def end_expired(self) -> int:
         """Closes the answers whose lease has ended; gives how many."""
-        now = time.monotonic()
+        before = time.monotonic() - self._lease().total_seconds()
         with self._lock:
-            expired = [answer for answer, end in self._ends.items() if end <= now]
+            expired = [answer for answer, given in self._given.items() if given <= before]
             for answer in expired:
-                del self._ends[answer]
+                del self._given[answer]
         for answer in expired:
             answer.close()
         return len(expired)

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import Sample, Source
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
-from headgate.errors import FlowFailed, SnapshotGone, TransientError
+from headgate.errors import Cancelled, FlowFailed, SnapshotGone, TooStale, TransientError
 from headgate.runtime.executor import Executor
 from headgate.runtime.flow_set import FlowSet
 from headgate.runtime.reading import Reader, Snapshot
@@ -33,18 +33,6 @@ from headgate.scheduling.receipt import Receipt, SourceReceipt, Waited, cannot_p
 
 _POLL_SECONDS = 0.2
 """How often a waiting query looks whether it was cancelled."""
-
-
-class TooStale(TransientError):
-    """The answer could not be made fresh enough in time."""
-
-    sqlstate = "40001"
-
-
-class Cancelled(TransientError):
-    """The query was cancelled while it waited."""
-
-    sqlstate = "57014"
 
 
 @dataclass

@@ -7,11 +7,11 @@ import time
 from dataclasses import replace
 
 from headgate.config.durations import format_duration
-from headgate.config.settings import Freshness
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError
 from headgate.runtime.answer import Answer as SnapshotAnswer
 from headgate.scheduling.bound import Bound, Duration
+from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.scheduler import Scheduler
@@ -43,10 +43,10 @@ class Answer(SnapshotAnswer):
 class Session:
     """One reader's queries; may be used by several threads, which then share what it has seen."""
 
-    def __init__(self, scheduler: Scheduler, freshness: Freshness, leases: Leases) -> None:
+    def __init__(self, scheduler: Scheduler, leases: Leases, history: History) -> None:
         self._scheduler = scheduler
-        self._freshness = freshness
         self._leases = leases
+        self._history = history
         self._lock = threading.Lock()
         self._said = Tail()
         self._floor = NO_JOB
@@ -76,13 +76,19 @@ class Session:
             return self._set(setting)
         query, tail = split_tail(text)
         require_select(query)
+        default = self._scheduler.state.project.freshness
         bound = Bound.of(
-            self._freshness, self._said, tail, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale
+            default, self._said, tail, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale
         )
         if job is not None:
             if job:
                 self._scheduler.state.chain.get(JobId(job))
             return self._held(Answer(self._scheduler.reader.sql(query, JobId(job)), None))
+        with self._history.asking(text) as asking:
+            answer, asking.receipt = self._answer(query, bound)
+        return self._held(Answer(answer, asking.receipt))
+
+    def _answer(self, query: str, bound: Bound) -> tuple[SnapshotAnswer, Receipt]:
         began = time.monotonic()
         tables = self._scheduler.reader.tables_of(query)
         cancellations = self._cancellations
@@ -94,7 +100,7 @@ class Session:
             self._floor = max(self._floor, answer.job) if tables else self._floor
         waited = asked.capture + asked.queue + asked.spark
         planned = max(0.0, time.monotonic() - began - waited)
-        return self._held(Answer(answer, self._scheduler.receipt(asked, answer.job, planned)))
+        return answer, self._scheduler.receipt(asked, answer.job, planned)
 
     def cancel(self) -> None:
         """Ends the waiting of its queries: each raises `Cancelled` and lets go of what it had."""
@@ -103,7 +109,7 @@ class Session:
     def _set(self, setting: Setting) -> Answer:
         with self._lock:
             self._said = setting.applied_to(self._said)
-        bound = Bound.of(self._freshness, self._said)
+        bound = Bound.of(self._scheduler.state.project.freshness, self._said)
         shown = [
             ("max_staleness", "any" if bound.max_staleness is None else format_duration(bound.max_staleness)),
             ("deadline", "none" if bound.deadline is None else format_duration(bound.deadline)),

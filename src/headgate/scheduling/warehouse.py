@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -10,17 +11,23 @@ from headgate.capture.source import Sample
 from headgate.clock import Clock, SystemClock
 from headgate.config.project import load_project
 from headgate.config.settings import Project
+from headgate.config.sources import PostgresSourceSettings
 from headgate.delta.changes import JobId
+from headgate.runtime.backup import OnCopied, back_up_open
 from headgate.runtime.engine import CAPTURE_WINDOW, Engine
+from headgate.runtime.manifest import Manifest
 from headgate.runtime.procedures import Procedure
 from headgate.runtime.progress import OnProgress, default_progress
+from headgate.runtime.tables import INTERNAL
 from headgate.scheduling.background import Background
 from headgate.scheduling.bound import Duration
 from headgate.scheduling.cutter import Cutter
+from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.scheduler import Scheduler
 from headgate.scheduling.session import Answer, Session
 from headgate.scheduling.status import WarehouseStatus, observe
+from headgate.scheduling.tuning import Paced, Tuning
 from headgate.warehouse.store import Step, no_step
 
 
@@ -70,9 +77,12 @@ class Warehouse(Engine):
             self._scheduler = Scheduler(
                 self._state, self._flows, self._reader, self._running, self._cutter, self._sources
             )
-            self._leases = Leases(project.retention.lease)
+            self._leases = Leases(lambda: self.project.retention.lease)
+            self.history = History(self._scheduler, Path(project.storage) / INTERNAL)
+            """The latest jobs and queries."""
+            self._tuning = Tuning(self._state, self._take)
             self._session = self.session()
-            self._background = Background(self._scheduler, self._upkeep, self._leases)
+            self._background = Background(self._scheduler, self._upkeep, self._leases, self.history)
         except BaseException:
             self._shut()
             raise
@@ -80,7 +90,7 @@ class Warehouse(Engine):
     def session(self) -> Session:
         """A reader of its own: its `SET`s hold for it alone, and its answers never go back in time."""
         self._require_open()
-        return Session(self._scheduler, self.project.freshness, self._leases)
+        return Session(self._scheduler, self._leases, self.history)
 
     def sql(
         self,
@@ -105,6 +115,37 @@ class Warehouse(Engine):
         self._require_open()
         assert self._background is not None
         return observe(self._scheduler, self._upkeep, self._leases, self._background.actions)
+
+    def backup(self, folder: str | Path, progress: OnCopied | None = None) -> Manifest:
+        """Copies ledger, tables and stream logs as they are now into an empty folder, while the warehouse works.
+
+        `headgate.runtime.backup` restores it. `progress` hears how many bytes are done, and of how many.
+        """
+        self._require_open()
+        return back_up_open(self._state, self._keeping_files(), folder, progress)
+
+    @contextmanager
+    def _keeping_files(self) -> Iterator[None]:
+        """Inside the block no file that the ledger names is deleted."""
+        with self._defining, self._upkeep.paused():
+            yield
+
+    @property
+    def tuning(self) -> Tuning:
+        """The settings that can be changed now, and who changed them."""
+        self._require_open()
+        return self._tuning
+
+    def _take(self, project: Project) -> None:
+        """Goes on with other settings. Most parts read them when they need them, these are told."""
+        self.project = self._state.project = project
+        for name, source in self._sources.items():
+            source.log.limit_bytes = project.limits.stream_bytes
+            settings = project.sources[name]
+            if isinstance(settings, PostgresSourceSettings) and isinstance(source, Paced):
+                source.change_pace(settings.pace)
+        # Fewer jobs may be retained.
+        self._upkeep.release()
 
     def _cut_for_queries(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
         before = self._state.chain.newest

@@ -121,7 +121,7 @@ class LogHistory:
         if status.confirmed > self.told:
             raise SourceHistoryLost(
                 f"the replication slot {self.name} stands at {show_lsn(status.confirmed)}, but headgate has changes up to"
-                f" {show_lsn(self.told)} only: someone else read from it",
+                f" {show_lsn(self.told)} only: someone else read from it, or this warehouse was restored from a backup",
                 hint=RESNAPSHOT,
             )
         for name in self.tables.tables:

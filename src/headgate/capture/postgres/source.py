@@ -26,6 +26,7 @@ from headgate.capture.ranges import LargeLoads
 from headgate.capture.source import Capabilities, Freshness, Progress, Sample, SourceStatus, SourceTable, TableProblem
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
+from headgate.config.gears import GearSettings
 from headgate.config.sources import PostgresSourceSettings
 from headgate.delta.changes import BEGINNING
 from headgate.errors import DefiniteError, HeadgateError, TransientError
@@ -60,6 +61,8 @@ class PostgresSource:
         self._progress = progress
         self._large = large
         self._lock = threading.RLock()
+        self._pacing = threading.Lock()
+        """Held for a moment only, while `_lock` may be held for as long as tables are read."""
         self._closing = threading.Event()
         self._method: CaptureMethod | None = None
         # What the method reads and publishes is between it and the agent.
@@ -137,6 +140,13 @@ class PostgresSource:
     def capture(self, upto: Sample | datetime, window: timedelta) -> bool:
         return self._opened()[1].request(upto, window).met
 
+    def change_pace(self, pace: GearSettings) -> None:
+        """Goes on at another pace, at once; a source that is not open begins with it when it is."""
+        with self._pacing:
+            self._settings = self._settings.model_copy(update={"pace": pace})
+            if self._agent is not None:
+                self._agent.change(pace.for_method(self._settings.capture))
+
     def resnapshot(self, tables: Collection[str] | None = None) -> None:
         """Reads tables whole again, by default all; what differs from the replica becomes changes, history stays."""
         with self._lock:
@@ -146,7 +156,7 @@ class PostgresSource:
             self._method.resnapshot(tables)
             if self._agent.status.stopped:
                 self._agent.wait()
-                self._agent = self._new_agent(self._method)
+                self._start_agent(self._method)
 
     def close(self) -> None:
         self._closing.set()
@@ -185,7 +195,7 @@ class PostgresSource:
             progress=self._progress,
             large=self._large,
         )
-        self._agent = self._new_agent(self._method)
+        self._start_agent(self._method)
         self.unopened = None
 
     def _open_later(self) -> None:
@@ -202,8 +212,9 @@ class PostgresSource:
                     self.unopened = error
                     return
 
-    def _new_agent(self, method: CaptureMethod) -> Agent[Any, Any]:
-        return Agent(method, self._clock, self._settings.pace.for_method(self._settings.capture))
+    def _start_agent(self, method: CaptureMethod) -> None:
+        with self._pacing:
+            self._agent = Agent(method, self._clock, self._settings.pace.for_method(self._settings.capture))
 
 
 def open_method(objects: str, settings: PostgresSourceSettings, **options: Unpack[Options]) -> CaptureMethod:

@@ -1,0 +1,76 @@
+"""`headgate backup` and `headgate restore`: the warehouse in a folder, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headgate.cli.options import Place, json_option, project_option, service_options, write_json
+from headgate.cli.reaching import address_of
+from headgate.cli.texts import count_text, plain, size_text
+from headgate.cli.waiting import Waiting, bar, waiting
+
+
+@click.command("backup")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@json_option
+@service_options
+def backup_command(place: Place, folder: Path, as_json: bool) -> None:
+    """Copy the warehouse into FOLDER, which must be empty.
+
+    Ledger, tables and stream logs, all of one moment. A service that runs makes the copy and goes on with its work; with --url, FOLDER
+    is one of its machine.
+
+    \b
+    headgate backup /backups/shop-monday
+    """
+    with waiting("making the backup") as line:
+        made = _backup_made(place, folder, line)
+    if as_json:
+        write_json(made)
+    else:
+        size = f"{count_text(made['files'], 'file')}, {size_text(made['bytes'])}"
+        click.echo(f"{made['folder']} has job {made['job']}: {size}")
+
+
+def _backup_made(place: Place, folder: Path, line: Waiting) -> dict[str, Any]:
+    address = address_of(place)
+    if address is None:
+        from headgate.config.project import load_project
+        from headgate.runtime.backup import backup
+
+        made = backup(load_project(place.file).storage, folder, _told_by(line, "copied"))
+        return {"folder": str(folder.absolute()), **made.summary()}
+    from headgate.client import connect
+
+    with connect(*address) as client:
+        return client.backup(str(folder if place.url else folder.absolute()))
+
+
+@click.command("restore")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@json_option
+@project_option
+def restore_command(place: Place, folder: Path, as_json: bool) -> None:
+    """Make the warehouse anew from a backup.
+
+    The project's storage must be empty. What has to be done at the sources afterwards is told.
+
+    \b
+    headgate restore /backups/shop-monday
+    """
+    from headgate.config.project import load_project
+    from headgate.runtime.backup import restore
+
+    project = load_project(place.file)
+    with waiting("restoring the backup") as line:
+        found = restore(folder, project.storage, _told_by(line, "restored"), project)
+    write_json(plain(asdict(found))) if as_json else click.echo(str(found))
+
+
+def _told_by(line: Waiting, what: str) -> Callable[[int, int], None]:
+    return lambda done, total: line.say(f"{bar(done, total)} {what} {size_text(done)} of {size_text(total)}")

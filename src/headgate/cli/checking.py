@@ -1,0 +1,148 @@
+"""Everything about a project that can be checked without its warehouse: the file, the sources, the flows. Nothing is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+from pyspark.sql.types import NullType, StructType
+
+from headgate.capture.source import SourceTable
+from headgate.cli.flow_check import CheckedFlow, NamesOnly, SparkTypes, Types, check_flows, read_flow_files
+from headgate.cli.problems import Problems
+from headgate.config.document import read_document, substitute
+from headgate.config.project import _explain, _path
+from headgate.config.settings import Project
+from headgate.config.sources import MemorySourceSettings, PostgresSourceSettings, ProducerSourceSettings
+from headgate.errors import ConfigError, EnvironmentProblem, HeadgateError
+from headgate.runtime.catalog import WarehouseCatalog, source_entry
+from headgate.runtime.flows import Planner
+from headgate.runtime.sources import _schema
+from headgate.runtime.spark_sessions import SparkSessions
+
+Tables = Mapping[str, SourceTable | None]
+"""A source's tables; None for one that could not be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSource:
+    """A source and the columns of its tables; a table without columns could not be looked at."""
+
+    name: str
+    kind: str
+    tables: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A checked project."""
+
+    name: str | None
+    sources: tuple[CheckedSource, ...]
+    flows: tuple[CheckedFlow, ...]
+    problems: tuple[HeadgateError, ...]
+    warnings: tuple[str, ...]
+
+
+def check_project(file: Path, *, with_spark: bool = True) -> Report:
+    """Checks all that there is; what is wrong in one place does not hide what is wrong in another."""
+    project, problems = read_project(file)
+    if project is None:
+        return Report(None, (), (), tuple(problems), ())
+    _check_storage(project.storage, problems)
+    statements = read_flow_files(project.flow_files, problems)
+    sources, warnings = list[CheckedSource](), list[str]()
+    catalog, unknown = WarehouseCatalog(), list[str]()
+    with _types(project, catalog, problems, with_spark) as types:
+        for name, settings in project.sources.items():
+            kind: str = settings.type
+            if isinstance(settings, PostgresSourceSettings):
+                kind = f"postgres by {settings.capture}"
+                tables = _at_server(project.name, name, settings, problems, warnings)
+            else:
+                tables = _declared(name, settings, types, problems)
+            for table, found in tables.items():
+                if found is None:
+                    unknown.append(f"{name}.{table}")
+                else:
+                    catalog.add(source_entry(f"{name}.{table}", found))
+            columns = {table: tuple(found.schema.names) if found else () for table, found in tables.items()}
+            sources.append(CheckedSource(name, kind, columns))
+        flows = check_flows(statements, catalog, unknown, types, problems)
+    return Report(project.name, tuple(sources), tuple(flows), tuple(problems), tuple(warnings))
+
+
+def read_project(file: Path) -> tuple[Project | None, Problems]:
+    """The project, or everything that is wrong with its file."""
+    problems = Problems()
+    with problems.collected():
+        data, locate = read_document(file)
+        values = substitute(data, locate)
+        try:
+            return Project.model_validate(values, context={"folder": file.absolute().parent}), problems
+        except ValidationError as error:
+            for detail in error.errors():
+                what, hint = _explain(_path(detail), detail)
+                problems.append(ConfigError(what, where=locate(_path(detail)), hint=hint))
+            problems.sort(key=lambda problem: (problem.where and problem.where.line) or 0)
+    return None, problems
+
+
+@contextmanager
+def _types(project: Project, catalog: WarehouseCatalog, problems: Problems, with_spark: bool) -> Iterator[Types]:
+    """Spark's types where it starts; else columns have names alone, and why is among the problems."""
+    sessions = None
+    if with_spark:
+        with problems.collected():
+            sessions = SparkSessions(project.spark, f"headgate check {project.name}")
+    try:
+        yield NamesOnly() if sessions is None else SparkTypes(Planner(sessions.small, catalog, lambda flow: None))
+    finally:
+        if sessions is not None:
+            sessions.stop()
+
+
+def _at_server(
+    project: str, name: str, settings: PostgresSourceSettings, problems: Problems, warnings: list[str]
+) -> Tables:
+    from headgate.cli.postgres_source import examine
+
+    examined = examine(project, name, settings)
+    problems += examined.problems
+    warnings += (f"{name}: {warning}" for warning in examined.warnings)
+    found = {table: each.source_table for table, each in examined.tables.items()}
+    return {table: found.get(table) for table in settings.tables}
+
+
+def _declared(
+    name: str, settings: MemorySourceSettings | ProducerSourceSettings, types: Types, problems: Problems
+) -> Tables:
+    tables: dict[str, SourceTable | None] = {}
+    for table, declared in settings.tables.items():
+        schema, before = StructType(), len(problems)
+        for column, text in declared.columns.items():
+            with problems.collected():
+                is_typed = isinstance(types, SparkTypes)
+                schema.add(column, _schema(f"{name}.{table}", {column: text})[0].dataType if is_typed else NullType())
+        tables[table] = SourceTable(table, schema, declared.key) if len(problems) == before else None
+    return tables
+
+
+def _check_storage(storage: str, problems: Problems) -> None:
+    """Whether the storage folder could be written, or made; a URI is left to its own store."""
+    if "://" in storage:
+        return
+    place = Path(storage)
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        problems.append(
+            EnvironmentProblem(
+                f"the storage folder {storage} cannot be written: {place} is not a folder that this user may write to",
+                hint="change its permissions, or choose another folder as storage",
+            )
+        )

@@ -1,0 +1,58 @@
+"""How a command ends: its exit code, and the two lines that say what went wrong and what to do."""
+
+from __future__ import annotations
+
+import os
+import traceback
+
+import click
+
+from headgate.errors import HeadgateError
+
+FAILED = 1
+STALE = 3
+UNREACHABLE = 4
+INTERRUPTED = 130
+
+DEBUG = "HEADGATE_DEBUG"
+
+# By name: the classes stand where they are raised, in modules that a quick command does not import.
+_CODES = {
+    "TooStale": STALE,
+    "ServiceUnreachable": UNREACHABLE,
+    "NotReady": UNREACHABLE,
+    "TooManyQueries": UNREACHABLE,
+    "WarehouseBusy": UNREACHABLE,
+    "Fenced": UNREACHABLE,
+    "SourceUnreachable": UNREACHABLE,
+    "SourceBusy": UNREACHABLE,
+}
+
+
+def exit_code(error: BaseException) -> int:
+    """The code that tells a script what kind of failure it was."""
+    return next((_CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _CODES), FAILED)
+
+
+def failure_lines(error: BaseException) -> list[str]:
+    """The error in words: what happened and where, and what to do."""
+    if isinstance(error, HeadgateError):
+        place = f"{error.where}: " if error.where is not None else ""
+        return [f"error: {place}{error.what}", *([f"hint: {error.hint}"] if error.hint else [])]
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        return [f"error: {place}{error.strerror}"]
+    return [
+        f"error: {type(error).__name__}: {error}",
+        f"hint: this is a mistake of headgate's own; {DEBUG}=1 shows where it comes from",
+    ]
+
+
+def show_failure(error: BaseException) -> int:
+    """Tells the user on stderr; gives the exit code."""
+    if os.environ.get(DEBUG):
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    for line in failure_lines(error):
+        title, _, text = line.partition(": ")
+        click.echo(f"{click.style(title, fg='red' if title == 'error' else 'yellow')}: {text}", err=True)
+    return exit_code(error)

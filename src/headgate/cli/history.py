@@ -1,0 +1,69 @@
+"""`headgate history`: the latest jobs, and the latest queries with their receipts."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from headgate.cli.options import Place, json_option, service_options, write_json
+from headgate.cli.reaching import reach
+from headgate.cli.table import table_lines
+from headgate.cli.texts import duration_text
+
+
+@click.command("history")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many of each.")
+@json_option
+@service_options
+def history_command(place: Place, limit: int, as_json: bool) -> None:
+    """Show the latest jobs and queries.
+
+    Of queries: what each got, how fresh that was, and what it cost.
+
+    \b
+    headgate history
+    headgate history -n 100 --json | jq '.receipts[] | select(.outcome == "stale")'
+    """
+    with reach(place) as client:
+        found = client.history(limit=limit)
+    if as_json:
+        write_json(found)
+        return
+    jobs = sorted(found["jobs"], key=lambda job: int(job["id"]))
+    queries = sorted(found["receipts"], key=lambda record: str(record["at"]))
+    _show("jobs", ("job", "closed", "data of", "changes", "reached by"), map(_job_row, jobs))
+    click.echo()
+    _show("queries", ("came", "outcome", "seconds", "stale", "job", "changes", "query"), map(_query_row, queries))
+
+
+def _job_row(job: Mapping[str, Any]) -> tuple[object, ...]:
+    reached = ", ".join(job["reached"]) or "no table yet"
+    return job["id"], _moment(job["closed_at"]), _moment(job["data_timestamp"]), job["rows"], reached
+
+
+def _query_row(record: Mapping[str, Any]) -> tuple[object, ...]:
+    receipt = record["receipt"] or {}
+    return (
+        _moment(record["at"]),
+        record["outcome"],
+        f"{record['seconds']:.3f}",
+        duration_text(receipt.get("staleness")),
+        receipt.get("job"),
+        receipt.get("rows_processed"),
+        f"{record['text']}: {record['problem']}" if record["problem"] else record["text"],
+    )
+
+
+def _moment(text: str | None) -> str:
+    return "–" if text is None else text.replace("T", " ")[:19]
+
+
+def _show(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    click.echo(title)
+    for line in table_lines(names, rows, width=width):
+        click.echo(line)

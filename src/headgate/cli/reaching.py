@@ -1,0 +1,88 @@
+"""The way to a warehouse: the service that runs for the project, or one that this process runs for the time of a command."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from headgate.cli.options import Place
+from headgate.cli.running import find_service, storage_of
+from headgate.cli.waiting import Waiting, waiting
+from headgate.errors import WarehouseBusy
+
+if TYPE_CHECKING:
+    from headgate.client import Client
+    from headgate.runtime.progress import OnProgress
+    from headgate.scheduling.warehouse import Warehouse
+
+Address = tuple[str, str | None]
+"""A service's address and token."""
+
+_ALONE = timedelta(days=365)
+"""Limits protect a service from its clients; a command that is alone has none to be protected from."""
+
+
+@contextmanager
+def reach(place: Place) -> Iterator[Client]:
+    """A client of the service that is named, of the one that runs for the project, or of one that ends with the command."""
+    from headgate.client import connect
+
+    with ExitStack() as ends:
+        url, token = address_of(place) or ends.enter_context(_served_here(place))
+        # A query without a deadline may take as long as it takes; Ctrl-C ends it.
+        yield ends.enter_context(connect(url, token, timeout=None))
+
+
+def address_of(place: Place) -> Address | None:
+    """The service that is named, or the one that runs for the project."""
+    if place.url is not None:
+        return place.url, place.token
+    service = find_service(storage_of(place))
+    return None if service is None else (service.url, service.token)
+
+
+@contextmanager
+def _served_here(place: Place) -> Iterator[Address]:
+    click.echo("no service runs for this project (headgate run): opening its warehouse takes a while", err=True)
+    with waiting("starting Spark") as line, open_here(place, line) as warehouse:
+        from headgate.service import Limits, Server
+
+        line.close()
+        token = secrets.token_urlsafe()
+        with Server(warehouse, port=0, token=token, limits=Limits(rows=1 << 62, time=_ALONE)) as server:
+            yield server.url, token
+
+
+@contextmanager
+def open_here(place: Place, line: Waiting) -> Iterator[Warehouse]:
+    """The project's warehouse in this process; the line tells how far first loads are."""
+    import headgate
+
+    _silence_py4j()
+    try:
+        warehouse = headgate.open(place.file, progress=told_by(line))
+    except WarehouseBusy as error:
+        raise WarehouseBusy(
+            error.what, hint="wait until that process is done, or stop it; a service that is starting answers soon"
+        ) from error
+    with warehouse:
+        yield warehouse
+
+
+def _silence_py4j() -> None:
+    """Py4J logs what it raises as well, with a traceback, even that someone pressed Ctrl-C; in part to the root logger."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: record.module != "java_gateway")
+
+
+def told_by(line: Waiting) -> OnProgress:
+    """Has the line tell how far a source's tables are read."""
+    from headgate.runtime.progress import describe
+
+    return lambda source, progress: line.say(describe(source, progress))

@@ -1,0 +1,54 @@
+"""`headgate refresh` and `headgate resume`: work that does not wait for a query."""
+
+from __future__ import annotations
+
+import click
+
+from headgate.cli.exits import FAILED
+from headgate.cli.options import Place, json_option, service_options, write_json
+from headgate.cli.reaching import reach
+from headgate.cli.waiting import waiting
+
+
+@click.command("refresh")
+@click.option("--full", is_flag=True, help="Read all source tables whole again first; what differs becomes changes.")
+@json_option
+@service_options
+def refresh_command(place: Place, full: bool, as_json: bool) -> None:
+    """Bring every table up to all that its sources have committed.
+
+    Queries do that by themselves, for the tables that they need; this is for a quiet hour. --full is the remedy when a source's changes
+    can no longer be followed; history is kept.
+
+    \b
+    headgate refresh
+    headgate refresh --full
+    """
+    with reach(place) as client, waiting("bringing every table up to date"):
+        job = client.refresh(full=full)
+    write_json({"job": job}) if as_json else click.echo(f"every table is at job {job}")
+
+
+@click.command("resume")
+@json_option
+@service_options
+def resume_command(place: Place, as_json: bool) -> None:
+    """Take corrected flow files, and try again what had failed.
+
+    \b
+    headgate status       # names the flow that failed, and why
+    headgate resume       # after its file, or its data, is corrected
+    """
+    with reach(place) as client, waiting("reading the flow files again"):
+        failures = client.resume()["failures"]
+    if as_json:
+        write_json({"failures": failures})
+    else:
+        click.echo("the flow files are taken as they are now; what had failed is tried again")
+        for failure in failures:
+            where = f"{failure['where']}: " if failure["where"] else ""
+            click.echo(f"error: {where}{failure['what']}", err=True)
+            if failure["hint"]:
+                click.echo(f"hint: {failure['hint']}", err=True)
+    if failures:
+        raise click.exceptions.Exit(FAILED)

@@ -1,0 +1,110 @@
+"""`headgate run`: the service. It captures, maintains and answers until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from headgate.cli.options import TOKEN, Place, json_option, project_option
+from headgate.cli.reaching import open_here
+from headgate.cli.running import RunningService, announced
+from headgate.cli.waiting import waiting
+from headgate.errors import ConfigError, Location
+
+_LOG = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+@click.command("run")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on; beyond this machine a token is needed.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help=f"A file with the token that clients have to send; {TOKEN} is the other way to give one.",
+)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@click.option(
+    "--allow-host", "allowed_hosts", multiple=True, metavar="NAME", help="A name by which clients know the service."
+)
+@json_option
+@project_option
+def run_command(
+    place: Place,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    log_level: str,
+    allowed_hosts: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run the service: capture, maintain, answer. Its page shows how fresh every table is.
+
+    Ctrl-C or SIGTERM stops it cleanly; everything that was committed is there when it starts again.
+
+    \b
+    headgate run
+    headgate run --host 0.0.0.0 --port 8765 --token-file /run/secrets/headgate
+    """
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+
+    token = read_token(token_file) if token_file is not None else os.environ.get(TOKEN) or None
+    logging.basicConfig(level=log_level.upper(), format=_LOG)
+    # Until the warehouse is open there is nothing to end in order: both signals break off.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    from headgate.service import Server
+
+    with (
+        # It listens first: a port that is taken is told at once, and whoever watches over the service hears that it lives.
+        Server(host=host, port=port, token=token, allowed_hosts=allowed_hosts) as server,
+        waiting("opening the warehouse") as line,
+        open_here(place, line) as warehouse,
+    ):
+        line.close()
+        server.attach(warehouse)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
+        with announced(warehouse.project.storage, RunningService(server.url, os.getpid(), token)):
+            click.echo(_ready(server.url, warehouse.project.name, as_json))
+            stopped.wait()
+        click.echo("stopping", err=True)
+        # Queries that run get their answers before the warehouse is closed.
+        server.stop()
+
+
+def read_token(file: Path) -> str:
+    """The token in a file, without the line's end."""
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"the token file cannot be read: {error.strerror}", where=Location(str(file))) from None
+    if not token:
+        raise ConfigError(
+            "the token file is empty",
+            where=Location(str(file)),
+            hint=f"make one: python3 -c 'import secrets; print(secrets.token_urlsafe())' > {file}",
+        )
+    return token
+
+
+def _ready(url: str, project: str, as_json: bool) -> str:
+    import json
+
+    if as_json:
+        return json.dumps({"url": url, "pid": os.getpid(), "project": project})
+    return f"{project} is open: {url} (Ctrl-C stops it)"

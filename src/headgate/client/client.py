@@ -1,0 +1,176 @@
+"""A client of the service, which needs no Spark: rows come as Arrow, errors as those that the warehouse raised.
+
+with headgate.client.connect() as shop, shop.sql("SELECT * FROM revenue", max_staleness="10m") as reply:
+    print(reply.to_arrow(), reply.receipt)
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from headgate.client.connections import DEFAULT_URL, Connections, Response
+
+Duration = timedelta | str | float
+"""A duration, its text ('10m'), or a number of seconds."""
+
+DEFAULT_TIMEOUT = 360.0
+"""Seconds; a little more than the service itself allows a query by default."""
+
+
+class _Closed(ABC):
+    """Closed at the end of a `with` block."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(url: str = DEFAULT_URL, token: str | None = None, timeout: float | None = DEFAULT_TIMEOUT) -> Client:
+    """A client of the service at an address, with the token that it may ask for; nothing is sent before the first request.
+
+    A query or look at the service that takes longer than the timeout, in seconds, fails.
+    """
+    return Client(url, token, timeout)
+
+
+class Client(_Closed):
+    """May be used from several threads; connections are kept between requests."""
+
+    def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
+        self.url = url.rstrip("/")
+        self._connections = Connections(self.url, token)
+        self._timeout = timeout
+
+    def sql(
+        self,
+        text: str,
+        *,
+        max_staleness: Duration | None = None,
+        deadline: Duration | None = None,
+        when_stale: str | None = None,
+        job: int | None = None,
+        session: str | None = None,
+        limit: int | None = None,
+    ) -> Reply:
+        """Answers one SELECT, at most as stale as it says, from one snapshot of all its tables.
+
+        Queries of a named session share what `SET` says and never go back in time. `limit` ends the answer after so many
+        rows. Close the reply, or read all of it.
+        """
+        body = {
+            "sql": text,
+            "max_staleness": max_staleness,
+            "deadline": deadline,
+            "when_stale": when_stale,
+            "job": job,
+            "session": session,
+            "limit": limit,
+            "format": "arrow",
+        }
+        return Reply(self._connections.ask("POST", "/v1/query", body, self._timeout, may_repeat=True))
+
+    def status(self) -> dict[str, Any]:
+        """The warehouse now: jobs, tables, sources, and the queries that run."""
+        return self._get("/v1/status")
+
+    def tables(self) -> list[dict[str, Any]]:
+        """Every table: its columns, key, what it reads, and how fresh it is."""
+        found: list[dict[str, Any]] = self._get("/v1/tables")["tables"]
+        return found
+
+    def history(self, limit: int = 100) -> dict[str, Any]:
+        """The latest jobs, and the latest queries with their receipts; the newest last."""
+        return self._get(f"/v1/history?limit={limit}")
+
+    def explain(self, flow: str) -> dict[str, Any]:
+        """The flow's graph and what of it is incremental; `text` has all of it to be read."""
+        return self._get(f"/v1/explain/{quote(flow, safe='')}")
+
+    def refresh(self, full: bool = False) -> int:
+        """Brings every table up to date and gives the newest job; `full` reads the sources' tables whole again."""
+        job: int = self._do("POST", "/v1/refresh", {"full": full})["job"]
+        return job
+
+    def resume(self) -> dict[str, Any]:
+        """Takes the flow files as they are now and tries again what had failed."""
+        return self._do("POST", "/v1/resume", {})
+
+    def settings(self) -> dict[str, Any]:
+        """What can be changed while the warehouse runs, and who changed what."""
+        return self._get("/v1/settings")
+
+    def change(self, name: str, value: object, who: str | None = None) -> dict[str, Any]:
+        """Changes a setting; gives what `settings` gives."""
+        return self._do("PATCH", "/v1/settings", {"name": name, "value": value, "who": who})
+
+    def reset(self, name: str, who: str | None = None) -> dict[str, Any]:
+        """Takes a setting back to what the project file says; gives what `settings` gives."""
+        return self._do("PATCH", "/v1/settings", {"name": name, "reset": True, "who": who})
+
+    def backup(self, folder: str) -> dict[str, Any]:
+        """Copies the warehouse into an empty folder of the service's machine; gives what the copy holds."""
+        return self._do("POST", "/v1/backup", {"folder": folder})
+
+    def close(self) -> None:
+        """Closes the connections that no reply uses."""
+        self._connections.close()
+
+    def _get(self, path: str) -> dict[str, Any]:
+        return self._connections.ask("GET", path, None, self._timeout, may_repeat=True).json()
+
+    def _do(self, method: str, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        # It takes as long as it takes.
+        return self._connections.ask(method, path, body, None, may_repeat=False).json()
+
+
+class Reply(_Closed):
+    """The rows of a query, read while they arrive, and the receipt that says how fresh they are."""
+
+    def __init__(self, response: Response) -> None:
+        self._response = response
+        said = response.header("headgate-receipt")
+        self.receipt: dict[str, Any] | None = None if said is None else json.loads(said)
+        """What was promised and achieved; None for the rows of a job that was named."""
+        with response.reading():
+            self._reader = pa.ipc.open_stream(response.content())
+        self._table: pa.Table | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._reader.schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, batch by batch; once."""
+        with self._response.reading():
+            yield from self._reader
+        self._response.finish()
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        if self._table is None:
+            self._table = pa.Table.from_batches(self.batches(), self.schema)
+        return self._table
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows as dicts; once, unless they are in `to_arrow` already."""
+        for batch in self.batches() if self._table is None else self._table.to_batches():
+            yield from batch.to_pylist()
+
+    def close(self) -> None:
+        """Lets the answer go; what was not read is not sent any more."""
+        self._response.close()

@@ -1,0 +1,230 @@
+"""The routes of the service and what each answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.staticfiles import StaticFiles
+
+from headgate.errors import DefiniteError, HeadgateError
+from headgate.scheduling.warehouse import Warehouse
+from headgate.service.bodies import read_change, read_fields, read_folder
+from headgate.service.gate import ALIVE, BACKUP, READY, VANISHED, Gate, error_response
+from headgate.service.limits import Limits
+from headgate.service.metrics import CONTENT_TYPE, MetricsPage, write_sources, write_warehouse
+from headgate.service.openapi import document
+from headgate.service.plain import to_plain
+from headgate.service.problems import InternalError, NotFound, NotReady
+from headgate.service.queries import Queries
+from headgate.service.tables import tables_with_freshness
+
+_LOGGER = logging.getLogger("headgate.service")
+PAGE = Path(__file__).parent / "page"
+_MOST_HISTORY = 1000
+
+_PAGE_HEADERS = {
+    # Nothing inline and nothing from elsewhere; and scripts cannot make HTML of a text.
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'",
+    "Referrer-Policy": "no-referrer",
+    # A page that is older than the service would not understand it.
+    "Cache-Control": "no-cache",
+}
+
+
+class Service:
+    """What the routes share; the warehouse may come later than the first request."""
+
+    def __init__(self, warehouse: Warehouse | None, limits: Limits) -> None:
+        self.limits = limits
+        self.warehouse = warehouse
+        self.queries = Queries(limits, self.opened)
+
+    def opened(self) -> Warehouse:
+        """The warehouse, once it is there."""
+        if self.warehouse is None:
+            raise NotReady("the warehouse is being opened", hint="ask again in a moment")
+        return self.warehouse
+
+    def healthz(self, request: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    def readyz(self, request: Request) -> Response:
+        try:
+            # Of a job that is named: nobody waits for it, and it does not count as being asked.
+            with self.opened().sql("SELECT 1", 0) as answer:
+                answer.collect()
+        except NotReady:
+            raise
+        except Exception as error:
+            raise NotReady(f"the warehouse does not answer: {error}", hint="its log says more") from None
+        return PlainTextResponse("ready\n")
+
+    def status(self, request: Request) -> Response:
+        warehouse = self.opened()
+        return JSONResponse(
+            {
+                "name": warehouse.project.name,
+                **to_plain(warehouse.status),
+                "sources": {name: to_plain(source.status) for name, source in warehouse.sources.items()},
+                "failures": to_plain(warehouse.failures),
+                "queries": [
+                    {"id": run.id, "text": run.text, "phase": run.phase, "at": to_plain(run.at), "seconds": run.seconds}
+                    for run in self.queries.running
+                ],
+            }
+        )
+
+    def tables(self, request: Request) -> Response:
+        return JSONResponse({"tables": tables_with_freshness(self.opened())})
+
+    def history(self, request: Request) -> Response:
+        limit, history = _limit(request), self.opened().history
+        return JSONResponse({"jobs": to_plain(history.jobs(limit)), "receipts": to_plain(history.receipts(limit))})
+
+    def explain(self, request: Request) -> Response:
+        warehouse = self.opened()
+        try:
+            explanation = warehouse.explain(request.path_params["flow"])
+        except DefiniteError as error:
+            raise NotFound(error.what, where=error.where, hint=error.hint) from None
+        return JSONResponse({**to_plain(explanation), "text": str(explanation)})
+
+    async def refresh(self, request: Request) -> Response:
+        fields = await read_fields(request, self.limits, {"full": (bool,)})
+        warehouse = self.opened()
+
+        def work() -> int:
+            if fields.get("full"):
+                for source in warehouse.sources:
+                    warehouse.resnapshot(source)
+            return warehouse.refresh()
+
+        return JSONResponse({"job": await run_in_threadpool(work)})
+
+    def resume(self, request: Request) -> Response:
+        warehouse = self.opened()
+        warehouse.resume()
+        return JSONResponse({"failures": to_plain(warehouse.failures)})
+
+    def settings(self, request: Request) -> Response:
+        tuning = self.opened().tuning
+        return JSONResponse({"settings": to_plain(tuning.current()), "changes": to_plain(tuning.changes())})
+
+    async def change(self, request: Request) -> Response:
+        change = await read_change(request, self.limits)
+        tuning = self.opened().tuning
+
+        def work() -> Response:
+            if change.is_reset:
+                tuning.reset(change.name, change.who)
+            else:
+                tuning.change(change.name, change.value, change.who)
+            return self.settings(request)
+
+        return await run_in_threadpool(work)
+
+    async def backup(self, request: Request) -> Response:
+        folder = await read_folder(request, self.limits)
+        made = await run_in_threadpool(self.opened().backup, folder)
+        return JSONResponse({"folder": str(folder), **made.summary()})
+
+    def metrics(self, request: Request) -> Response:
+        warehouse = self.opened()
+        page = MetricsPage()
+        write_warehouse(page, warehouse.status, warehouse.newest_job)
+        write_sources(page, {name: source.status for name, source in warehouse.sources.items()})
+        self.queries.metrics.write(page)
+        return Response(str(page), media_type=CONTENT_TYPE)
+
+    def openapi(self, request: Request) -> Response:
+        return JSONResponse(document(self.limits))
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/v1/query", self.queries, methods=["POST"]),
+            Route("/v1/status", self.status),
+            Route("/v1/tables", self.tables),
+            Route("/v1/history", self.history),
+            Route("/v1/explain/{flow}", self.explain),
+            Route("/v1/refresh", self.refresh, methods=["POST"]),
+            Route("/v1/resume", self.resume, methods=["POST"]),
+            Route("/v1/settings", self.settings),
+            Route("/v1/settings", self.change, methods=["PATCH"]),
+            Route(BACKUP, self.backup, methods=["POST"]),
+            Route("/metrics", self.metrics),
+            Route(ALIVE, self.healthz),
+            Route(READY, self.readyz),
+            Route("/openapi.json", self.openapi),
+        ]
+
+
+class Page(StaticFiles):
+    """The files of the page, with what a browser may do with them."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(_PAGE_HEADERS)
+        return response
+
+
+def make_app(service: Service, token: str | None, hosts: Iterable[str]) -> Starlette:
+    """The routes behind the gate, and the page if there is one."""
+    files = [f"/{file.relative_to(PAGE).as_posix()}" for file in PAGE.rglob("*") if file.is_file()]
+    paths = ["/", *files] if files else []
+    page = Page(directory=PAGE, html=True, check_dir=False)
+    return Starlette(
+        # File by file: were all paths the page's, a wrong method would be told as a path that is not there.
+        routes=[*service.routes, *(Route(path, page) for path in paths)],
+        middleware=[Middleware(Gate, token=token, hosts=tuple(hosts), page=paths)],
+        exception_handlers={
+            HeadgateError: _answer_error,
+            HTTPException: _answer_http_error,
+            ClientDisconnect: _answer_nobody,
+            Exception: _answer_mistake,
+        },
+    )
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    return error_response(error)
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = error_response(
+        NotFound(f"{request.method} {request.url.path}: {error.detail}", hint="see /openapi.json")
+    )
+    response.status_code = error.status_code
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _answer_nobody(request: Request, error: Exception) -> Response:
+    return Response(status_code=VANISHED)
+
+
+async def _answer_mistake(request: Request, error: Exception) -> Response:
+    identity = request.scope.get("headgate.id", "-")
+    _LOGGER.error("id=%s failed", identity, exc_info=error)
+    return error_response(
+        InternalError("the service made a mistake", hint=f"its log says more: look for id={identity} and report it")
+    )
+
+
+def _limit(request: Request) -> int:
+    said = request.query_params.get("limit", "100")
+    if not (said.isascii() and said.isdigit() and 0 < int(said) <= _MOST_HISTORY):
+        raise DefiniteError(f"limit cannot be {said!r}", hint=f"it is a whole number from 1 to {_MOST_HISTORY}")
+    return int(said)

@@ -1,0 +1,107 @@
+"""An answer's rows as bytes on the wire: an Arrow IPC stream, or JSON; made piece by piece, so that nothing large is held twice.
+
+In JSON a row is a list. Decimals are texts, since a number would lose digits; instants are in ISO 8601, binary values
+in base64, maps lists of pairs, and the floating-point values that JSON lacks the texts NaN, Infinity and -Infinity.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from headgate.errors import DefiniteError
+
+Format = Literal["arrow", "json"]
+
+CONTENT_TYPES: Mapping[Format, str] = {"arrow": "application/vnd.apache.arrow.stream", "json": "application/json"}
+
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_ARROW_ROWS = 16_384
+_JSON_ROWS = 2_000
+"""Rows that are written at once; other threads get their turn in between."""
+_NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+def arrow_pieces(rows: pa.Table) -> Iterator[bytes]:
+    """An IPC stream, one message after another."""
+    yield rows.schema.serialize().to_pybytes()
+    for batch in rows.to_batches(max_chunksize=_ARROW_ROWS):
+        yield batch.serialize().to_pybytes()
+    yield _END_OF_STREAM
+
+
+def json_pieces(rows: pa.Table, types: Sequence[str], receipt: Mapping[str, Any] | None) -> Iterator[bytes]:
+    """One object with the columns, the rows and the receipt."""
+    columns = [{"name": name, "type": type_} for name, type_ in zip(rows.column_names, types, strict=True)]
+    yield f'{{"columns":{compact_json(columns)},"rows":['.encode()
+    comma = ""
+    for batch in rows.to_batches(max_chunksize=_JSON_ROWS):
+        if batch.num_rows:
+            yield (comma + _rows(batch)).encode()
+            comma = ","
+    yield f'],"receipt":{compact_json(receipt)}}}'.encode()
+
+
+def compact_json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def in_parts(pieces: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
+    """Pieces put together to parts of at least this size, each with whether more follow."""
+    held: list[bytes] = []
+    length = 0
+    for piece in pieces:
+        if length >= size:
+            yield b"".join(held), True
+            held, length = [], 0
+        held.append(piece)
+        length += len(piece)
+    yield b"".join(held), False
+
+
+def _rows(batch: pa.RecordBatch) -> str:
+    """The rows as JSON lists, without the brackets around them."""
+    try:
+        rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        try:
+            text = _dumps(rows)
+        except ValueError:
+            text = _dumps(_finite(rows))
+    except (ValueError, OverflowError) as error:
+        raise DefiniteError(f"a value has no form in JSON: {error}", hint='ask for "format": "arrow"') from None
+    return text[1:-1]
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_value)
+
+
+def _value(value: object) -> object:
+    match value:
+        case Decimal():
+            return format(value, "f")
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case bytes():
+            return base64.b64encode(value).decode()
+    return str(value)
+
+
+def _finite(value: object) -> object:
+    match value:
+        case float() if not math.isfinite(value):
+            return _NOT_FINITE.get(value, "NaN")
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case dict():
+            return {key: _finite(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,26 @@
+"""What the service takes upon itself for its clients, with the defaults that the documentation names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    request_bytes: int = 1 << 20
+    """The largest body of a request."""
+    rows: int = 1_000_000
+    """The most rows of an answer; a query with more is refused unless it asks for fewer."""
+    time: timedelta = timedelta(minutes=5)
+    """How long a query may take, from its arrival to the last byte of its answer."""
+    queries: int = 256
+    """Queries at the same time; each has a thread. More are refused, to be asked again."""
+    client: timedelta = timedelta(seconds=30)
+    """How long a client may leave a part of its request or of its answer waiting."""
+    session_idle: timedelta = timedelta(minutes=10)
+    """How long a named session without a query is kept ..."""
+    sessions: int = 1000
+    """... and how many are; beyond that the one that was used longest ago is forgotten."""
+    stop: timedelta = timedelta(seconds=10)
+    """How long running queries have when the service stops."""

@@ -1,0 +1,221 @@
+"""The OpenAPI document: what can be asked of the service, in what form, and what comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.service.formats import CONTENT_TYPES
+from headgate.service.gate import BACKUP
+from headgate.service.limits import Limits
+
+Schema = dict[str, Any]
+
+_ERRORS = {
+    "400": "The request or the query is wrong.",
+    "401": "The token is missing or wrong.",
+    "403": "The request came by a foreign name or from a foreign page.",
+    "404": "There is no such flow or job.",
+    "408": "The request did not arrive in time.",
+    "409": "A flow that the answer needs has failed on its data.",
+    "413": "The request is too large.",
+    "429": "Too many queries are running; come again after Retry-After.",
+    "500": "The service or the warehouse is broken.",
+    "503": "Not now: the warehouse is being opened or closed, or something passing went wrong; come again after Retry-After.",
+    "504": "No answer that is fresh enough could be made within the deadline, or within the time that the service allows.",
+}
+
+_BODY = (400, 408, 413)
+"""What may be wrong with the body of a request."""
+
+
+def document(limits: Limits) -> Schema:
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "headgate",
+            "version": "1",
+            "description": "A warehouse over HTTP: a query says how fresh its answer must be.",
+            "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
+        },
+        "security": [{}, {"token": []}],
+        "paths": _paths(limits),
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {"Error": _error(), "Query": _query(limits), "Rows": _rows(), "Receipt": _receipt()},
+        },
+    }
+
+
+def _paths(limits: Limits) -> Schema:
+    arrow = {"schema": {"type": "string", "format": "binary"}}
+    json = {"schema": {"$ref": "#/components/schemas/Rows"}}
+    receipt = {"description": "The receipt as compact JSON.", "schema": {"type": "string"}}
+    query = _operation("Answer one SELECT.", 400, 404, 408, 409, 413, 429, 500, 503, 504)
+    query["requestBody"] = _body({"$ref": "#/components/schemas/Query"}, required=True)
+    query["responses"]["200"] = {
+        "description": "The rows: as an Arrow IPC stream or as JSON.",
+        "headers": {"Headgate-Receipt": receipt},
+        "content": {CONTENT_TYPES["arrow"]: arrow, CONTENT_TYPES["json"]: json},
+    }
+    explain = _operation("The graph of a flow and what of it is incremental.", 404, 503)
+    explain["parameters"] = [{"name": "flow", "in": "path", "required": True, "schema": {"type": "string"}}]
+    history = _operation("The latest jobs and the receipts of the latest queries, the newest last.", 400, 503)
+    limit = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
+    history["parameters"] = [{"name": "limit", "in": "query", "schema": limit}]
+    refresh = _operation(
+        "Bring every table up to date; `full` reads the sources' tables whole again.", *_BODY, 409, 503
+    )
+    refresh["requestBody"] = _body({"type": "object", "properties": {"full": {"type": "boolean", "default": False}}})
+    change = _operation("Change a setting while the warehouse runs, or reset it to the project file's.", *_BODY, 503)
+    change["requestBody"] = _body(
+        {
+            "type": "object",
+            "required": ["name"],
+            "additionalProperties": False,
+            "oneOf": [{"required": ["value"]}, {"required": ["reset"]}],
+            "properties": {
+                "name": {"type": "string", "description": "As the project file has it: freshness.max_staleness."},
+                "value": {"description": "As the project file would have it."},
+                "reset": {"const": True},
+                "who": {"type": "string", "default": "the service", "description": "Who is recorded as changing it."},
+            },
+        },
+        required=True,
+    )
+    backup = _operation(
+        "Copy ledger, tables and stream logs, as they are at one moment, into an empty folder of the service's machine.",
+        *_BODY,
+        500,
+        503,
+    )
+    backup["requestBody"] = _body(
+        {
+            "type": "object",
+            "required": ["folder"],
+            "additionalProperties": False,
+            "properties": {"folder": {"type": "string", "description": "Its absolute path."}},
+        },
+        required=True,
+    )
+    return {
+        "/v1/query": {"post": query},
+        "/v1/status": {"get": _operation("The warehouse now: jobs, tables, sources, queries.", 503)},
+        "/v1/tables": {"get": _operation("Every table: columns, key, what it reads, how fresh it is.", 503)},
+        "/v1/history": {"get": history},
+        "/v1/explain/{flow}": {"get": explain},
+        "/v1/refresh": {"post": refresh},
+        "/v1/resume": {"post": _operation("Take the flow files as they are now and try again what failed.", 400, 503)},
+        "/v1/settings": {
+            "get": _operation("Settings that can be changed while the warehouse runs, and who changed what.", 503),
+            "patch": change,
+        },
+        BACKUP: {"post": backup},
+        "/metrics": {"get": _text("Metrics in Prometheus' text format 0.0.4.", 503)},
+        "/healthz": {"get": _text("Whether the service is alive.", is_open=True)},
+        "/readyz": {"get": _text("Whether the warehouse is open and answers.", 503)},
+        "/openapi.json": {"get": _operation("This document.")},
+    }
+
+
+def _operation(summary: str, *statuses: int) -> Schema:
+    good = {"description": "As asked.", "content": {"application/json": {"schema": {"type": "object"}}}}
+    errors = {str(status): _failure(str(status)) for status in (*statuses, 401, 403)}
+    return {"summary": summary, "responses": {"200": good, **errors}}
+
+
+def _text(summary: str, *statuses: int, is_open: bool = False) -> Schema:
+    operation = _operation(summary, *statuses)
+    operation["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    if is_open:
+        operation["responses"] = {"200": operation["responses"]["200"]}
+        operation["security"] = []
+    return operation
+
+
+def _failure(status: str) -> Schema:
+    schema = {"$ref": "#/components/schemas/Error"}
+    return {"description": _ERRORS[status], "content": {"application/json": {"schema": schema}}}
+
+
+def _body(schema: Schema, *, required: bool = False) -> Schema:
+    return {"required": required, "content": {"application/json": {"schema": schema}}}
+
+
+def _error() -> Schema:
+    text, maybe = {"type": "string"}, {"type": ["string", "null"]}
+    problem = {
+        "type": "object",
+        "required": ["kind", "what", "where", "hint"],
+        "properties": {"kind": text, "what": text, "where": maybe, "hint": maybe},
+    }
+    return {"type": "object", "required": ["error"], "properties": {"error": problem}}
+
+
+def _query(limits: Limits) -> Schema:
+    duration = {"type": ["string", "number"], "examples": ["10m", 0.5]}
+    return {
+        "type": "object",
+        "required": ["sql"],
+        "additionalProperties": False,
+        "properties": {
+            "sql": {"type": "string", "description": "One SELECT over the warehouse's tables, or SET for the session."},
+            "max_staleness": {**duration, "description": "How old the answer may be: a duration, seconds, or any."},
+            "deadline": {**duration, "description": "How long to wait for that at most."},
+            "when_stale": {"enum": ["fail", "serve", "wait"], "description": "What to do at the deadline."},
+            "job": {"type": "integer", "minimum": 0, "description": "Read the snapshot of this job, whatever its age."},
+            "session": {
+                "type": "string",
+                "description": "Queries of one name share what SET says and never go back in time; they run one after "
+                f"another. A session is forgotten after {limits.session_idle.total_seconds():g} s without a query.",
+            },
+            "format": {"enum": ["arrow", "json"], "description": "By default what the header Accept names, else JSON."},
+            "limit": {
+                "type": "integer",
+                "minimum": 0,
+                "description": f"The answer ends after so many rows. Without it, more than {limits.rows:,} are refused.",
+            },
+        },
+    }
+
+
+def _rows() -> Schema:
+    column = {"type": "object", "properties": {"name": {"type": "string"}, "type": {"type": "string"}}}
+    return {
+        "type": "object",
+        "required": ["columns", "rows", "receipt"],
+        "properties": {
+            "columns": {"type": "array", "items": column},
+            "rows": {
+                "type": "array",
+                "items": {"type": "array"},
+                "description": "A list per row. Decimals are texts, instants ISO 8601, binary values base64, maps lists of pairs.",
+            },
+            "receipt": {"anyOf": [{"$ref": "#/components/schemas/Receipt"}, {"type": "null"}]},
+        },
+    }
+
+
+def _receipt() -> Schema:
+    instant, seconds = {"type": ["string", "null"], "format": "date-time"}, {"type": ["number", "null"]}
+    return {
+        "type": "object",
+        "description": "What was promised, what was achieved, and what it cost; durations are in seconds.",
+        "properties": {
+            "bound": {"type": "object"},
+            "arrived_at": instant,
+            "data_timestamp": instant,
+            "staleness": seconds,
+            "job": {"type": "integer"},
+            "sources": {"type": "array", "items": {"type": "object"}},
+            "waited": {"type": "object", "additionalProperties": {"type": "number"}},
+            "rows_processed": {"type": "integer"},
+            "jobs_run": {"type": "integer"},
+            "rode_along": {"type": "boolean"},
+            "closed_job": {"type": "boolean"},
+            "missed": {"type": "boolean"},
+            "why_missed": {"type": ["string", "null"]},
+            "decision": {"type": "string"},
+            "notes": {"type": "array", "items": {"type": "string"}},
+            "warnings": {"type": "array", "items": {"type": "string"}},
+        },
+    }

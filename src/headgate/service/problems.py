@@ -1,0 +1,116 @@
+"""What can go wrong at the service itself, and the status and body that any error is answered with."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headgate.errors import (
+    CorruptWarehouse,
+    DefiniteError,
+    EnvironmentProblem,
+    Fenced,
+    FlowFailed,
+    HeadgateError,
+    SnapshotGone,
+    TooStale,
+    TransientError,
+    WarehouseBusy,
+)
+from headgate.runtime.flows import first_line
+from headgate.runtime.retrying import is_transient
+
+
+class NotFound(DefiniteError):
+    """The service has no such thing."""
+
+
+class Unauthorized(DefiniteError):
+    """The token is missing or wrong."""
+
+
+class Refused(DefiniteError):
+    """The request came by a name or from a page that is not the service's own."""
+
+
+class RequestTooLarge(DefiniteError):
+    """The body of the request is larger than the service takes."""
+
+
+class NotReady(TransientError):
+    """The warehouse is not open, or does not answer."""
+
+
+class TooManyQueries(TransientError):
+    """As many queries as the service takes are running."""
+
+
+class QueryTimedOut(TransientError):
+    """The query took longer than the service allows."""
+
+
+class RequestTimedOut(TransientError):
+    """The client did not send its request in time."""
+
+
+class InternalError(HeadgateError):
+    """A mistake of headgate's own."""
+
+
+_STATUSES: dict[type[BaseException], HTTPStatus] = {
+    DefiniteError: HTTPStatus.BAD_REQUEST,
+    Unauthorized: HTTPStatus.UNAUTHORIZED,
+    Refused: HTTPStatus.FORBIDDEN,
+    NotFound: HTTPStatus.NOT_FOUND,
+    SnapshotGone: HTTPStatus.NOT_FOUND,
+    RequestTimedOut: HTTPStatus.REQUEST_TIMEOUT,
+    FlowFailed: HTTPStatus.CONFLICT,
+    RequestTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    TooManyQueries: HTTPStatus.TOO_MANY_REQUESTS,
+    TransientError: HTTPStatus.SERVICE_UNAVAILABLE,
+    WarehouseBusy: HTTPStatus.SERVICE_UNAVAILABLE,
+    Fenced: HTTPStatus.SERVICE_UNAVAILABLE,
+    TooStale: HTTPStatus.GATEWAY_TIMEOUT,
+    QueryTimedOut: HTTPStatus.GATEWAY_TIMEOUT,
+    CorruptWarehouse: HTTPStatus.INTERNAL_SERVER_ERROR,
+    EnvironmentProblem: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status of an error: that of its nearest class that has one."""
+    kinds = type(error).__mro__
+    return next((_STATUSES[kind] for kind in kinds if kind in _STATUSES), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def headers_of(error: BaseException) -> dict[str, str]:
+    """When to come again, and how to say who one is."""
+    if isinstance(error, Unauthorized):
+        return {"WWW-Authenticate": "Bearer"}
+    if isinstance(error, TransientError) and not isinstance(error, TooStale | QueryTimedOut | RequestTimedOut):
+        return {"Retry-After": "1"}
+    return {}
+
+
+def error_to_json(error: BaseException) -> dict[str, Any]:
+    """What happened, where, and what to do."""
+    if isinstance(error, HeadgateError):
+        where = None if error.where is None else str(error.where)
+        return {"kind": type(error).__name__, "what": error.what, "where": where, "hint": error.hint}
+    return {"kind": type(error).__name__, "what": str(error), "where": None, "hint": None}
+
+
+def spark_problem(error: PySparkException | Py4JError) -> HeadgateError:
+    """Why Spark could not read an answer's rows."""
+    text = first_line(error)
+    if is_transient(error):
+        return TransientError(f"the query could not be answered: {text}", hint="ask again")
+    if "spark.driver.maxResultSize" in str(error):
+        return DefiniteError(
+            "the answer is larger than Spark hands over at once",
+            hint="ask for fewer rows or columns, or raise spark: {spark.driver.maxResultSize: …}",
+        )
+    return DefiniteError(f"the query cannot be answered: {text}")

@@ -1,0 +1,193 @@
+"""Queries over HTTP: as many at once as the limits allow, each called off when its client goes, its time is over, or the
+service stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from headgate.clock import Clock, SystemClock
+from headgate.errors import Cancelled, TooStale
+from headgate.scheduling.history import Outcome
+from headgate.scheduling.warehouse import Warehouse
+from headgate.service.bodies import read_query
+from headgate.service.limits import Limits
+from headgate.service.metrics import QueryMetrics
+from headgate.service.problems import NotReady, QueryTimedOut, TooManyQueries
+from headgate.service.replies import Reply, Run
+from headgate.service.sessions import NamedSessions
+
+_LOGGER = logging.getLogger("headgate.service")
+_AGAIN_SECONDS = 0.2
+"""How long until a query that was called off, and still works, is called off again."""
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Request:
+    """A query and what may end it before it is answered."""
+
+    run: Run
+    until: float
+    """When its time is over, on the loop's clock."""
+    over: asyncio.Future[Exception]
+    """Why it ends before that: its client has gone, or the service stops."""
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.until - asyncio.get_running_loop().time())
+
+    async def result(self, future: asyncio.Future[Found]) -> Found:
+        """The result of something that ends by itself or can be cancelled; raises when the request is over."""
+        if await self._waits_for(future):
+            return future.result()
+        future.cancel()
+        raise self._problem()
+
+    async def work(self, future: asyncio.Future[Found]) -> Found:
+        """The result of work in a thread, which is called off when the request is over; returns when the work has ended."""
+        if await self._waits_for(future):
+            return future.result()
+        while not future.done():
+            await asyncio.to_thread(self.run.call_off)
+            await asyncio.wait({future}, timeout=_AGAIN_SECONDS)
+        # What it raised, if anything, is that it was called off.
+        future.exception()
+        raise self._problem()
+
+    async def _waits_for(self, future: asyncio.Future[Any]) -> bool:
+        """Whether it is done before the request is over."""
+        either: set[asyncio.Future[Any]] = {future, self.over}
+        await asyncio.wait(either, timeout=self.left, return_when=asyncio.FIRST_COMPLETED)
+        return future.done()
+
+    def _problem(self) -> Exception:
+        if self.over.done():
+            return self.over.result()
+        return QueryTimedOut(
+            f"the query took longer than {self.run.seconds:.0f} s, which is all that the service allows",
+            hint="give it a deadline or a larger max_staleness, or raise the service's limit",
+        )
+
+
+class Queries:
+    """The endpoint of queries. All but a query's own work happens in the service's thread."""
+
+    def __init__(self, limits: Limits, warehouse: Callable[[], Warehouse], clock: Clock | None = None) -> None:
+        self.metrics = QueryMetrics()
+        self._limits = limits
+        self._warehouse = warehouse
+        self._clock = clock or SystemClock()
+        self._sessions = NamedSessions(limits)
+        self._requests: dict[str, _Request] = {}
+        self._is_stopping = False
+        self._threads = ThreadPoolExecutor(limits.queries, "headgate-query")
+
+    @property
+    def running(self) -> list[Run]:
+        """The queries that are being answered."""
+        return [request.run for request in list(self._requests.values())]
+
+    def stop(self) -> None:
+        """Calls off what runs and takes nothing more."""
+        self._is_stopping = True
+        for request in self._requests.values():
+            if not request.over.done():
+                request.over.set_result(_stopping())
+
+    def close(self) -> None:
+        """Lets the threads go."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_query(Request(scope, receive), self._limits)
+        if self._is_stopping:
+            raise _stopping()
+        if len(self._requests) >= self._limits.queries:
+            raise TooManyQueries(f"{self._limits.queries} queries are running already", hint="ask again in a moment")
+        make = self._warehouse().session
+        named = None if body.session is None else self._sessions.get(body.session, make)
+        session = make() if named is None else named.session
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._limits.time.total_seconds()
+        run = Run(scope["headgate.id"], body, session, self._limits, self._clock.now())
+        request = self._requests[run.id] = _Request(run, until, loop.create_future())
+        watching = asyncio.create_task(_watch(receive, request.over))
+        try:
+            reply = await self._reply(request, None if named is None else named.turn)
+            scope["headgate.log"] = {"rows": reply.rows, "job": reply.receipt.job if reply.receipt else body.job}
+            await self._send(request, reply, send)
+        finally:
+            del self._requests[run.id]
+            watching.cancel()
+
+    async def _reply(self, request: _Request, turn: asyncio.Lock | None) -> Reply:
+        reply, problem = None, None
+        try:
+            if turn is None:
+                reply = await self._in_thread(request)
+            else:
+                await request.result(asyncio.ensure_future(turn.acquire()))
+                try:
+                    reply = await self._in_thread(request)
+                finally:
+                    turn.release()
+            return reply
+        except Exception as error:
+            problem = error
+            raise
+        finally:
+            self.metrics.add(_outcome(reply, problem), None if reply is None else reply.receipt)
+
+    async def _in_thread(self, request: _Request) -> Reply:
+        loop = asyncio.get_running_loop()
+        return await request.work(loop.run_in_executor(self._threads, request.run.make_reply))
+
+    async def _send(self, request: _Request, reply: Reply, send: Send) -> None:
+        """Sends part after part. A client that does not take one in time gets no more: its connection is closed."""
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers.items()]
+        loop = asyncio.get_running_loop()
+        part, has_more = reply.first, reply.has_more
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            while True:
+                async with asyncio.timeout(min(self._limits.client.total_seconds(), request.left)):
+                    await send({"type": "http.response.body", "body": part, "more_body": has_more})
+                if not has_more or request.over.done():
+                    return
+                part, has_more = await loop.run_in_executor(self._threads, reply.next_part)
+        except TimeoutError:
+            _LOGGER.warning("id=%s the client takes its answer too slowly: the connection is closed", request.run.id)
+        except Exception as error:
+            # Its beginning is on the way: all that can be done is to end before the end.
+            _LOGGER.warning("id=%s the answer broke off: %s", request.run.id, error)
+
+
+def _outcome(reply: Reply | None, problem: Exception | None) -> Outcome:
+    if reply is not None:
+        return "stale" if reply.receipt is not None and reply.receipt.missed else "ok"
+    if isinstance(problem, TooStale):
+        return "stale"
+    # Without a problem it was the server that gave it up.
+    cancelled = problem is None or isinstance(problem, Cancelled | ClientDisconnect | NotReady)
+    return "cancelled" if cancelled else "failed"
+
+
+async def _watch(receive: Receive, over: asyncio.Future[Exception]) -> None:
+    """Ends the request when its client goes away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if not over.done():
+        over.set_result(ClientDisconnect())
+
+
+def _stopping() -> NotReady:
+    return NotReady("the service is stopping", hint="ask again when it is back")

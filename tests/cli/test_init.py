@@ -1,0 +1,51 @@
+"""`headgate init` writes a project that is right as it is, and touches nothing that is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.cli.checking import check_project
+from headgate.cli.main import cli, run
+from headgate.cli.starter import project_name
+from headgate.config import load_project
+
+
+def test_the_project_is_right_as_it_is(tmp_path: Path) -> None:
+    found = CliRunner().invoke(cli, ["init", str(tmp_path / "My shop")])
+    assert found.exit_code == 0
+    assert "headgate check && headgate run" in found.output
+    project = load_project(tmp_path / "My shop")
+    assert project.name == "My-shop"
+    assert list(project.sources) == ["shop"]
+    report = check_project(tmp_path / "My shop" / "headgate.yml", with_spark=False)
+    assert report.problems == ()
+    assert [(flow.name, flow.reads, flow.how) for flow in report.flows] == [("revenue", ("shop.sales",), "incremental")]
+    assert not (tmp_path / "My shop" / "warehouse").exists()
+
+
+def test_files_that_are_there_stay(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    found = CliRunner().invoke(cli, ["init", str(tmp_path), "--json"])
+    answer = json.loads(found.output)
+    assert answer["kept"] == ["README.md"]
+    assert "headgate.yml" in answer["written"]
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_a_project_is_not_made_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", str(tmp_path)]) == 0
+    before = {file: file.read_text() for file in tmp_path.rglob("*") if file.is_file()}
+    assert run(["init", str(tmp_path)]) == 1
+    assert "there is a project already" in capsys.readouterr().err
+    assert before == {file: file.read_text() for file in tmp_path.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("shop", "shop"), ("My shop!", "My-shop"), ("2024 data", "project-2024-data"), ("", "project")]
+)
+def test_any_folder_gives_a_name(text: str, name: str) -> None:
+    assert project_name(text) == name

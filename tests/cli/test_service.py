@@ -1,0 +1,234 @@
+"""The first ten minutes, for real: a new project, its service, rows from another process, every command, and a clean end."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.output import DummyOutput
+
+from headgate.cli.main import run
+from headgate.cli.options import Place
+from headgate.cli.reaching import reach
+from headgate.cli.running import NOTE, find_service
+from headgate.cli.shell import Shell
+from tests.cli.processes import headgate
+
+pytestmark = pytest.mark.slow
+
+Captured = pytest.CaptureFixture[str]
+
+
+def start(project: Path) -> tuple[subprocess.Popen[str], str]:
+    """The service of a project, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headgate", "run", "--project", str(project), "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=(project / "log").open("w"),
+        text=True,
+    )
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], 120)
+    line = process.stdout.readline() if ready else ""
+    if not line:
+        process.kill()
+        process.wait()
+        raise AssertionError((project / "log").read_text())
+    told = json.loads(line)
+    assert (told["pid"], told["project"]) == (process.pid, "shop")
+    return process, told["url"]
+
+
+def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:
+    process.send_signal(number)
+    try:
+        return process.wait(60)
+    finally:
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A new project whose service runs; ten things are sold already."""
+    project = tmp_path_factory.mktemp("projects") / "shop"
+    assert run(["init", str(project)]) == 0
+    process, _ = start(project)
+    try:
+        sell(project)
+        yield project
+    finally:
+        assert stop(process) == 0
+    assert find_service(str(project / "warehouse")) is None
+    assert not (project / "warehouse" / NOTE).exists()
+
+
+def sell(project: Path) -> None:
+    done = subprocess.run([sys.executable, str(project / "sell.py")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def answered(project: Path, capfd: Captured, *arguments: str) -> object:
+    """What a command answers as JSON; it must succeed, and say nothing else."""
+    assert run([*arguments, "--project", str(project), "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    return json.loads(out)
+
+
+def test_what_another_process_sold_is_in_the_answer(shop: Path, capfd: Captured) -> None:
+    before = answered(shop, capfd, "query", "SELECT SUM(sales) AS sales FROM revenue")
+    sell(shop)
+    after = answered(shop, capfd, "query", "SELECT SUM(sales) AS sales FROM revenue")
+    assert [before, after] == [[{"sales": 10}], [{"sales": 20}]]
+
+
+def test_an_answer_that_cannot_be_fresh_in_time_is_code_3(shop: Path, capfd: Captured) -> None:
+    query = ["query", "SELECT * FROM revenue", "--project", str(shop)]
+    assert run(query) == 0
+    sell(shop)
+    assert run([*query, "--deadline", "0s"]) == 3
+    err = capfd.readouterr().err
+    assert "error: no answer at most 0 s old could be made within 0 s" in err
+    assert "WHEN STALE SERVE" in err
+    assert run([*query, "--deadline", "0s", "--when-stale", "serve", "--receipt"]) == 0
+    assert "missed    the deadline passed" in capfd.readouterr().err
+
+
+def test_a_mistake_in_a_query_is_told_with_its_remedy(shop: Path, capfd: Captured) -> None:
+    assert run(["query", "SELECT * FROM revenu", "--project", str(shop)]) == 1
+    assert capfd.readouterr().err == "error: there is no table revenu\nhint: did you mean revenue?\n"
+
+
+def test_every_command_answers(shop: Path, capfd: Captured) -> None:
+    job = answered(shop, capfd, "refresh")
+    status = answered(shop, capfd, "status")
+    assert isinstance(job, dict) and isinstance(status, dict)
+    assert {table["name"]: table["through"] for table in status["tables"]} == {
+        "shop.sales": job["job"],
+        "revenue": job["job"],
+    }
+    assert answered(shop, capfd, "resume") == {"failures": []}
+    explained = answered(shop, capfd, "explain", "revenue")
+    assert isinstance(explained, dict) and explained["is_incremental"]
+    history = answered(shop, capfd, "history")
+    assert isinstance(history, dict) and job["job"] in [each["id"] for each in history["jobs"]]
+    for command in (["status"], ["history"], ["explain", "revenue"]):
+        assert run([*command, "--project", str(shop)]) == 0
+        assert "revenue" in capfd.readouterr().out
+
+
+def test_a_setting_is_changed_while_the_service_runs(shop: Path, capfd: Captured) -> None:
+    assert run(["set", "retention.jobs", "many", "--project", str(shop)]) == 1
+    assert "error: retention.jobs must be a whole number" in capfd.readouterr().err
+    assert run(["set", "retention.jobz", "7", "--project", str(shop)]) == 1
+    assert "hint: did you mean retention.jobs?" in capfd.readouterr().err
+    assert run(["set", "retention.jobs", "7", "--project", str(shop)]) == 0
+    assert capfd.readouterr().out == "retention.jobs is 7 from now on\n"
+    found = answered(shop, capfd, "settings")
+    assert isinstance(found, dict) and found["settings"]["retention.jobs"] == 7
+    assert run(["settings", "--project", str(shop)]) == 0
+    assert "changed retention.jobs from 20 to 7" in capfd.readouterr().out
+    assert run(["set", "retention.jobs", "--reset", "--project", str(shop)]) == 0
+    capfd.readouterr()
+    found = answered(shop, capfd, "settings")
+    assert isinstance(found, dict) and found["settings"]["retention.jobs"] == 20
+    assert run(["set", "retention.jobs", "--reset", "--project", str(shop)]) == 0
+    assert capfd.readouterr().out == "retention.jobs is 20 from now on\n"
+
+
+def test_the_shell_knows_the_tables(shop: Path, capfd: Captured) -> None:
+    with reach(Place(shop)) as client:
+        shell = Shell(client, history=InMemoryHistory(), output=DummyOutput())
+        shell.answer("\\d revenue")
+        shell.answer("SET max_staleness = '1h'; SELECT COUNT(*) AS items FROM revenue;")
+        shell.answer("\\receipt")
+    out = capfd.readouterr().out
+    assert "total   decimal(20,2)" in out
+    assert "max_staleness  1h" in out
+    assert "bound     at most 1 h 0 min stale" in out
+
+
+def test_one_process_owns_the_warehouse(shop: Path, capfd: Captured) -> None:
+    note = shop / "warehouse" / NOTE
+    hidden = note.rename(note.with_name("hidden"))
+    try:
+        assert run(["query", "SELECT 1", "--project", str(shop)]) == 4
+    finally:
+        hidden.rename(note)
+    err = capfd.readouterr().err
+    assert "is in use by" in err
+    assert "hint: wait until that process is done, or stop it" in err
+    assert run(["reset", "--yes", "--project", str(shop)]) == 4
+    assert "a service has the warehouse open" in capfd.readouterr().err
+
+
+def test_a_running_service_makes_its_backup_itself(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
+) -> None:
+    monkeypatch.chdir(shop)
+    copy = shop / "copy"
+    made = answered(shop, capfd, "backup", "copy")
+    assert isinstance(made, dict)
+    assert made["folder"] == str(copy)
+    assert made["files"] == len(json.loads((copy / "manifest.json").read_text())["files"]) > 0
+
+
+def test_a_port_that_is_taken_is_told_before_spark_starts(shop: Path) -> None:
+    service = find_service(str(shop / "warehouse"))
+    assert service is not None
+    done = headgate("run", "--project", str(shop), "--port", service.url.rpartition(":")[2])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "another program may have the port" in done.stderr
+
+
+def test_beyond_this_machine_a_token_is_needed(shop: Path) -> None:
+    command = ("run", "--project", str(shop), "--port", "0", "--host", "0.0.0.0")
+    done = headgate(*command, HEADGATE_TOKEN="")
+    assert done.returncode == 1
+    assert "without a token" in done.stderr
+    empty = shop / "token"
+    empty.write_text("\n")
+    done = headgate(*command, "--token-file", str(empty))
+    assert done.returncode == 1
+    assert "the token file is empty" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose warehouse was opened by a query, and closed again."""
+    project = tmp_path_factory.mktemp("projects") / "shop"
+    assert run(["init", str(project)]) == 0
+    output = ("--format", "csv", "-o", str(project / "answer.csv"))
+    done = headgate("query", "SELECT COUNT(*) AS items FROM revenue", "--project", str(project), *output)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.stderr == "no service runs for this project (headgate run): opening its warehouse takes a while\n"
+    return project
+
+
+def test_without_a_service_a_command_opens_the_warehouse_itself(closed: Path) -> None:
+    assert (closed / "answer.csv").read_text() == '"items"\n0\n'
+    assert not (closed / "warehouse" / NOTE).exists()
+
+
+def test_a_warehouse_is_backed_up_deleted_and_restored(closed: Path, capfd: Captured) -> None:
+    backup = closed.parent / "backup"
+    made = answered(closed, capfd, "backup", str(backup))
+    assert isinstance(made, dict) and made["files"] > 0
+    assert run(["backup", str(backup), "--project", str(closed)]) == 1
+    assert "is not empty" in capfd.readouterr().err
+    assert run(["restore", str(backup), "--project", str(closed)]) == 1
+    assert "is not empty" in capfd.readouterr().err
+    gone = answered(closed, capfd, "reset", "--yes")
+    assert isinstance(gone, dict) and len(gone["deleted"]) == 2
+    found = answered(closed, capfd, "restore", str(backup))
+    assert isinstance(found, dict)
+    assert (found["job"], found["files"], found["bytes"]) == (made["job"], made["files"], made["bytes"])
+    assert [source["name"] for source in found["sources"]] == ["shop"]
+    assert (closed / "warehouse" / "revenue" / "_delta_log").is_dir()

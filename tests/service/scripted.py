@@ -1,0 +1,95 @@
+"""A warehouse without Spark, whose answers a test scripts: what is told here is the service's own behaviour."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace, TracebackType
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from headgate.errors import Cancelled, DefiniteError
+from headgate.scheduling.bound import Bound
+from headgate.scheduling.receipt import Receipt, Waited
+from headgate.scheduling.warehouse import Warehouse
+
+AT = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
+BOUND = Bound(timedelta(0), None, "fail")
+RECEIPT = Receipt(BOUND, AT, AT, 7, waited=Waited(0.01, 0.0, 0.2, 0.03), decision="scripted")
+
+Script = Callable[["ScriptedSession", str], pa.Table]
+
+
+class ScriptedAnswer:
+    def __init__(self, owner: ScriptedWarehouse, rows: pa.Table, receipt: Receipt | None) -> None:
+        self._owner = owner
+        self._rows = rows
+        self._receipt = receipt
+        context = SimpleNamespace(addJobTag=owner.tags.append, removeJobTag=owner.tags.remove)
+        self.dataframe = SimpleNamespace(
+            schema=from_arrow_schema(rows.schema), sparkSession=SimpleNamespace(sparkContext=context)
+        )
+
+    @property
+    def receipt(self) -> Receipt:
+        if self._receipt is None:
+            raise DefiniteError("an answer from a job that was named has no receipt")
+        return self._receipt
+
+    def to_arrow(self) -> pa.Table:
+        return self._rows
+
+    def __enter__(self) -> ScriptedAnswer:
+        self._owner.open_answers += 1
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._owner.open_answers -= 1
+
+
+class ScriptedSession:
+    """One reader; `wait` is what a query does that waits for its snapshot."""
+
+    def __init__(self, owner: ScriptedWarehouse) -> None:
+        self._owner = owner
+        self._cancelled = threading.Event()
+        self.asked: list[str] = []
+
+    def sql(self, text: str, job: int | None = None, **bound: Any) -> ScriptedAnswer:
+        self.asked.append(text)
+        self._owner.bounds.append(bound)
+        rows = self._owner.script(self, text)
+        return ScriptedAnswer(self._owner, rows, None if job is not None else self._owner.receipt)
+
+    def wait(self) -> None:
+        self._owner.waiting.release()
+        if self._cancelled.wait(30):
+            self._owner.cancelled += 1
+            raise Cancelled("the query was cancelled")
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+
+class ScriptedWarehouse:
+    def __init__(self, script: Script, receipt: Receipt = RECEIPT) -> None:
+        self.script = script
+        self.receipt = receipt
+        self.sessions: list[ScriptedSession] = []
+        self.bounds: list[dict[str, Any]] = []
+        self.tags: list[str] = []
+        self.open_answers = 0
+        self.cancelled = 0
+        self.waiting = threading.Semaphore(0)
+        """Released by each query that begins to wait."""
+
+    def session(self) -> ScriptedSession:
+        self.sessions.append(ScriptedSession(self))
+        return self.sessions[-1]
+
+    @property
+    def as_warehouse(self) -> Warehouse:
+        return cast(Warehouse, self)
