@@ -1,0 +1,47 @@
+/** The sources: how far they are captured, at which pace and why, what is retained, and what is wrong. */
+
+import { el } from "./dom.js";
+import { troublesOf } from "./judging.js";
+import { problem } from "./tables.js";
+import { bytes, duration, instant, number } from "./words.js";
+
+export function sourceList(status) {
+  const sources = Object.entries(status.sources);
+  if (!sources.length) return el("p", { class: "none" }, "There are no sources.");
+  return sources.map(([name, source]) => card(name, source, status));
+}
+
+function card(name, source, status) {
+  const troubles = troublesOf(name, source);
+  return el(
+    "article",
+    { "data-key": name },
+    el("h3", {}, name, " ", el("span", { class: `badge ${troubles.length ? "trouble" : "fresh"}` }, troubles.length ? "in trouble" : "captured")),
+    troubles.map(problem),
+    facts([
+      ["Captured up to", captured(source, status)],
+      ["Gear", gear(source)],
+      ["Why this gear", source.reason],
+      ["Waiting for it", source.waiting ? number(source.waiting, "request") : null],
+      ["Stream log", size(source.log_bytes, source.log_limit)],
+      ["Retained WAL", source.retained_wal === null ? null : size(source.retained_wal, source.retained_wal_limit)],
+    ]),
+  );
+}
+
+/** Names and values; those without a value are left out. */
+export const facts = (pairs) =>
+  el("dl", { class: "facts" }, pairs.filter(([, value]) => value).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+
+function captured(source, status) {
+  const lag = (Date.parse(status.at) - Date.parse(source.captured.at)) / 1000;
+  return lag > 1e9 ? "nothing yet" : `${instant(source.captured.at)}, ${duration(Math.max(0, lag))} ago`;
+}
+
+function gear({ gear }) {
+  if (!gear) return null;
+  const often = gear.period ? `looks every ${duration(gear.period)}` : "looks without a pause";
+  return `${often}, ${number(gear.workers, "worker")}`;
+}
+
+const size = (held, limit) => bytes(held) + (limit === null ? "" : ` of ${bytes(limit)}`);

@@ -1,0 +1,231 @@
+"""What the page shows and does, in a real browser over a real warehouse."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, Route, expect
+
+from headgate import Warehouse
+from headgate.service import Server
+from tests.page.browsing import needs_chromium, row
+from tests.page.market import EVIL, FLOWS, sell
+from tests.waiting import eventually
+
+pytestmark = needs_chromium
+
+
+def change_status(page: Page, change: Callable[[Any], None]) -> None:
+    """What the service says about the warehouse reaches the page with this change."""
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        status = response.json()
+        change(status)
+        route.fulfill(response=response, body=json.dumps(status))
+
+    page.route("**/v1/status", answer)
+
+
+def test_one_look_tells_that_the_warehouse_is_fresh(page: Page, server: Server, market: Warehouse) -> None:
+    page.goto(server.url)
+    expect(page.locator("#verdict")).to_have_text("Fresh")
+    expect(page).to_have_title("Fresh · market")
+    expect(page.locator("#facts")).to_contain_text(f"Newest job{market.newest_job}")
+    expect(row(page, "revenue")).to_contain_text("target lag 1 h")
+    expect(row(page, "revenue")).to_contain_text("fresh")
+    expect(row(page, "best")).to_contain_text("on demand (bound 0 s)")
+    label = row(page, "revenue").locator("svg title")
+    expect(label).to_have_text(re.compile(r"Lag of revenue in the last 1 min: .* bound 1 h"))
+    expect(page.locator("#sources article")).to_contain_text("Stream log")
+
+
+def test_the_pipeline_shows_what_reads_what_and_where_jobs_are(page: Page, server: Server, market: Warehouse) -> None:
+    page.goto(server.url)
+    nodes = page.locator("#pipeline .node")
+    expect(nodes).to_have_count(1 + 2 + 4)
+    expect(page.locator("#pipeline .edge")).to_have_count(2 + 4)
+    places = {
+        name: page.locator(f"[data-key='{name}']").bounding_box() for name in ("source market", "table market.sales")
+    }
+    places |= {name: page.locator(f"[data-key='table {name}']").bounding_box() for name in ("revenue", "best")}
+    lefts = [place["x"] for place in places.values() if place]
+    assert lefts == sorted(set(lefts)) and len(lefts) == 4
+    best = page.locator("[data-key='table best']")
+    before = market.newest_job
+    expect(best).to_contain_text(f"job {before}")
+    sell(market, (100, "tea", 1))
+    with market.sql("SELECT * FROM revenue") as answer:
+        assert answer.job == before + 1
+    expect(best).to_contain_text("1 job behind")
+    expect(page.locator("[data-key='table revenue']")).to_contain_text(f"job {before + 1}")
+    expect(row(page, "best")).to_contain_text("waits for a query")
+    market.refresh()
+    expect(best).not_to_contain_text("behind")
+
+
+def test_a_query_is_answered_with_its_receipt(page: Page, server: Server, market: Warehouse) -> None:
+    page.goto(server.url)
+    page.get_by_label("Max staleness").fill("0s")
+    page.get_by_label("Deadline").fill("30s")
+    page.get_by_label("SQL").fill(f"SELECT id, CAST(NULL AS STRING) AS nothing, '{EVIL}' AS `{EVIL}` FROM range(300)")
+    page.get_by_label("SQL").press("Control+Enter")
+    expect(page.locator("#asked")).to_contain_text("The first 200 rows (there are more)")
+    expect(page.locator("#answer tbody tr")).to_have_count(200)
+    expect(page.locator("#answer tbody tr").first).to_have_text(f"0NULL{EVIL}")
+    expect(page.locator("#answer thead")).to_contain_text(EVIL)
+    expect(page.locator("#answer .receipt")).to_contain_text("at most 0 s stale, within 30 s, else fail")
+    latest = page.locator("#queries details").first
+    expect(latest).to_contain_text("FROM range(300)")
+    latest.locator("summary").click()
+    expect(latest.locator("dl")).to_contain_text("Waited")
+    # A look leaves open what is open; it is over when the next one begins.
+    for _ in range(2):
+        with page.expect_request("**/v1/status"):
+            pass
+    expect(latest.locator("dl")).to_be_visible()
+    assert page.evaluate("document.body.dataset.evil") is None
+
+
+def test_a_query_that_is_wrong_gets_what_to_do(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    page.get_by_label("SQL").fill("SELECT * FROM revenu")
+    page.get_by_role("button", name="Run").click()
+    expect(page.locator("#answer .problem")).to_contain_text("revenu")
+    expect(page.locator("#answer .hint")).to_contain_text("did you mean revenue")
+    expect(page.locator("#asked")).to_contain_text("No answer")
+
+
+def test_a_waiting_query_is_shown_and_can_be_cancelled(page: Page, server: Server, market: Warehouse) -> None:
+    page.goto(server.url)
+    with market._running.paused():
+        sell(market, (200, "tea", 1))
+        page.get_by_label("SQL").fill("SELECT * FROM best")
+        page.get_by_role("button", name="Run").click()
+        expect(page.locator("#queries .open")).to_contain_text("SELECT * FROM best")
+        expect(page.locator("#facts")).to_contain_text("Open queries1")
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.locator("#asked")).to_contain_text("Cancelled")
+        eventually(lambda: not server._service.queries.running)
+    expect(page.locator("#queries .open li")).to_have_count(0)
+    expect(page.get_by_role("button", name="Cancel")).to_be_hidden()
+
+
+def test_a_setting_is_changed_and_who_did_it_is_shown(page: Page, server: Server, market: Warehouse) -> None:
+    page.goto(server.url)
+    page.get_by_label("Setting", exact=True).select_option("freshness.max_staleness")
+    expect(page.get_by_label("Value")).to_have_value("0s")
+    page.get_by_label("Value").fill("soon")
+    page.get_by_label("Who changes it").fill(f"Ada {EVIL}")
+    page.get_by_role("button", name="Change").click()
+    expect(page.locator("#changed")).to_contain_text("What to do")
+    page.get_by_label("Value").fill("10m")
+    page.get_by_role("button", name="Change").click()
+    expect(page.locator("#changed")).to_have_text("freshness.max_staleness is 10m now.")
+    expect(page.locator(".changes li").first).to_contain_text(
+        f"Ada {EVIL} changed freshness.max_staleness from 0s to 10m"
+    )
+    expect(row(page, "best")).to_contain_text("default bound 10 min")
+    assert market.tuning.current()["freshness.max_staleness"] == "10m"
+    page.get_by_role("button", name="As in the file").click()
+    expect(page.locator("#changed")).to_have_text("freshness.max_staleness is 0s now.")
+    assert market.tuning.current()["freshness.max_staleness"] == "0s"
+    assert page.evaluate("document.body.dataset.evil") is None
+
+
+def test_a_table_that_is_older_than_its_bound_is_behind(page: Page, server: Server) -> None:
+    def age(status: Any) -> None:
+        for table in status["tables"]:
+            if table["name"] == "revenue":
+                table["lag"] = 7500.0
+
+    change_status(page, age)
+    page.goto(server.url)
+    expect(page.locator("#verdict")).to_have_text("Behind")
+    expect(page.locator("#reasons")).to_have_text("revenue is 2 h 5 min old; its target lag is 1 h")
+    expect(row(page, "revenue").locator(".badge")).to_have_text("behind")
+    expect(page.locator("[data-key='table revenue']")).to_have_class(re.compile("behind"))
+
+
+def test_troubles_of_sources_are_said_with_gears_and_retained_wal(page: Page, server: Server) -> None:
+    def break_source(status: Any) -> None:
+        status["sources"]["market"] |= {
+            "gear": {"period": 0.12, "workers": 2},
+            "reason": "nobody waits",
+            "retained_wal": 900 << 20,
+            "retained_wal_limit": 1 << 30,
+            "alarms": [f"retained WAL is near its limit {EVIL}"],
+            "problems": {"sales": {"position": 1, "what": "a column went", "hint": "add it again"}},
+        }
+
+    change_status(page, break_source)
+    page.goto(server.url)
+    expect(page.locator("#verdict")).to_have_text("In trouble")
+    expect(page.locator("#reasons")).to_contain_text(f"market: retained WAL is near its limit {EVIL}")
+    source = page.locator("#sources article")
+    expect(source).to_contain_text("looks every 120 ms, 2 workers")
+    expect(source).to_contain_text("nobody waits")
+    expect(source).to_contain_text("900 MiB of 1.0 GiB")
+    expect(source).to_contain_text("What to do: add it again")
+    expect(page.locator("[data-key='source market']")).to_contain_text("in trouble")
+    assert page.evaluate("document.body.dataset.evil") is None
+
+
+def test_numbers_are_said_as_people_read_them(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    texts = """async () => {
+      const { bytes, duration, parseDuration } = await import("/words.js");
+      const ages = [0, 0.0004, 0.25, 0.9996, 9.96, 59.6, 200, 7500, 3600, 100000].map(duration);
+      return [ages, ["0s", "1h30m", "250ms", "2d", "any", "", null].map(parseDuration), [0, 1023, 1536, 2 ** 30].map(bytes)];
+    }"""
+    ages, parsed, sizes = page.evaluate(texts)
+    expected = ["0 s", "0 s", "250 ms", "1 s", "10 s", "1 min", "3 min 20 s", "2 h 5 min", "1 h", "1 d 3 h"]
+    assert ages == expected
+    assert parsed == [0, 5400, 0.25, 172800, None, None, None]
+    assert sizes == ["0 B", "1023 B", "1.5 KiB", "1.0 GiB"]
+
+
+def test_no_edge_of_the_pipeline_runs_behind_a_node(page: Page, server: Server) -> None:
+    """The flow of the last layer also reads a replica of the first: that edge has a place of its own between them."""
+    page.goto(server.url)
+    layers = """async () => {
+      const { layout } = await import("/graph.js");
+      const table = (name, reads) => ({ name, kind: reads ? "flow" : "source", reads: reads ?? [] });
+      const { nodes, edges } = layout(["s"], [table("s.a"), table("s.b"), table("c", ["s.a"]), table("d", ["c", "s.b"])]);
+      const [long] = edges.filter((stops) => stops.length === 3);
+      const overlaps = ({ x, y, height }) => nodes.some((node) => node.x === x && node.y < y + height && y < node.y + node.height);
+      return [nodes.map(({ name, layer }) => [name, layer]), overlaps(long[1])];
+    }"""
+    assert page.evaluate(layers) == [[["s", 0], ["s.a", 1], ["s.b", 1], ["c", 2], ["d", 3]], False]
+
+
+def test_names_from_the_warehouse_are_text(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    expect(row(page, EVIL)).to_have_count(1)
+    expect(page.locator("#pipeline .node title").filter(has_text=EVIL)).to_have_count(1)
+    expect(page.locator("img")).to_have_count(0)
+    assert page.evaluate("document.body.dataset.evil") is None
+
+
+def test_a_failed_flow_is_named_with_what_to_do(page: Page, server: Server, market: Warehouse) -> None:
+    file = Path(market.project.flow_files[0])
+    page.goto(server.url)
+    sell(market, (300, "gift", 0))
+    try:
+        page.get_by_label("SQL").fill("SELECT * FROM shares")
+        page.get_by_label("SQL").press("Control+Enter")
+        expect(page.locator("#answer .problem")).to_contain_text("DIVIDE_BY_ZERO")
+        expect(page.locator("#verdict")).to_have_text("In trouble")
+        expect(page.locator("#reasons")).to_contain_text(file.name)
+        expect(row(page, "shares")).to_contain_text("DIVIDE_BY_ZERO")
+        expect(row(page, "shares").locator(".hint")).to_contain_text("What to do")
+        expect(page.locator("[data-key='table shares']")).to_contain_text("failed after job")
+        expect(row(page, "revenue").locator(".badge")).to_have_text("fresh")
+    finally:
+        file.write_text(FLOWS.replace("1000 DIV price", "try_divide(1000, price)"))
+        market.resume()
+    expect(page.locator("#verdict")).to_have_text("Fresh")
