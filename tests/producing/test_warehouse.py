@@ -287,3 +287,46 @@ def test_connecting_opens_a_warehouse_that_nobody_has_open(tmp_path: Path) -> No
         connection.commit()
     with open_depot(tmp_path) as depot:
         assert rows_of(depot, "SELECT * FROM etl.sales") == [(1, 1, 1)]
+
+
+def test_a_bound_pulls_lazy_commits_out_of_another_process(tmp_path: Path) -> None:
+    """They are in that process alone until a reader needs them; one that asks for nothing new advances the time."""
+    text = f"""
+import sys
+import headgate
+from headgate.producing import OnDemand
+from tests.producing.depot import project
+from pathlib import Path
+with headgate.connect(
+    project(Path({str(tmp_path)!r})), tables=["sales"], paramstyle="qmark", policy=OnDemand(), durable=False
+) as connection:
+    for number in range(3):
+        connection.cursor().execute("INSERT INTO sales VALUES (?, 1, 1)", (number,))
+        connection.commit()
+        print(connection.archives, flush=True)
+    sys.stdin.readline()
+    print(connection.archives, flush=True)
+    sys.stdin.readline()
+"""
+    with open_depot(tmp_path) as depot:
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+        child = subprocess.Popen(
+            [sys.executable, "-c", text],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdin is not None and child.stdout is not None
+        assert [child.stdout.readline().strip() for _ in range(3)] == ["1", "2", "3"]
+        with depot.sql("SELECT COUNT(*) AS n FROM etl.sales", max_staleness="1h") as answer:
+            assert answer.collect()[0].n == 0
+        assert rows_of(depot, "SELECT COUNT(*) FROM etl.sales") == [(3,)]
+        assert rows_of(depot, "SELECT COUNT(*) FROM etl.sales") == [(3,)]
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline().strip() == "0"
+        child.stdin.write("\n")
+        child.stdin.close()
+        assert child.wait() == 0

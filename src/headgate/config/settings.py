@@ -77,6 +77,8 @@ class Limits(Settings):
     """Captured but not yet processed changes per source before a system job runs."""
     transaction_bytes: Size = 16 << 20
     """Rows of one source transaction held in memory; more go to files of their own."""
+    unwritten_bytes: Size = 256 << 20
+    """Commits of producers that need not be durable, per source, before they are written nevertheless."""
     spark_load_bytes: Size = 1 << 30
     """Source tables that are read whole and are together larger than this are read by Spark's executors."""
     segment_bytes: Size = 64 << 20

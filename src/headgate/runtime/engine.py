@@ -452,14 +452,16 @@ class Engine:
 
     def _shut(self) -> None:
         self._closed = True
-        if self._executor is not None:
-            self._executor.close()
-            self._state.settle()
-        for source in self._sources.values():
-            source.close()
-        self._ledger.close()
-        if self._sessions is not None:
-            self._sessions.stop()
+        try:
+            if self._executor is not None:
+                self._executor.close()
+                self._state.settle()
+        finally:
+            for source in self._sources.values():
+                source.close()
+            self._ledger.close()
+            if self._sessions is not None:
+                self._sessions.stop()
 
 
 def _no_producer(name: str | None) -> str:

@@ -45,11 +45,16 @@ class OwnedLog(StreamLog):
             segment_bytes=limits.segment_bytes,
             transaction_bytes=limits.transaction_bytes,
             limit_bytes=limits.stream_bytes,
+            unwritten_bytes=limits.unwritten_bytes,
         )
 
     def begin(self, position: int, commit_at: datetime, *, initial: bool = False) -> TransactionWriter:
         self._verify()
         return super().begin(position, commit_at, initial=initial)
+
+    def keep(self, position: int, commit_at: datetime, tables: Mapping[str, pa.Table]) -> Committed:
+        self._verify()
+        return super().keep(position, commit_at, tables)
 
     def append_group(
         self,
