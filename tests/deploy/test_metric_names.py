@@ -1,0 +1,100 @@
+"""Dashboard and alerts ask for metrics and labels that the service has."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+
+import pytest
+import yaml
+
+from headgate.capture.source import Freshness, SourceStatus
+from headgate.config.gears import Gear
+from headgate.delta.changes import JobId
+from headgate.scheduling.status import ClosedJob, OpenJob, TableStatus, WarehouseStatus
+from headgate.service.metrics import MetricsPage, QueryMetrics, write_sources, write_warehouse
+from tests.deploy.manifests import DEPLOY, expressions
+from tests.service.prometheus import read_metrics
+from tests.service.scripted import AT, RECEIPT
+
+STATUS = WarehouseStatus(
+    at=AT,
+    open=OpenJob(JobId(2), 1, 1),
+    closed=(ClosedJob(JobId(1), AT, ("revenue",)),),
+    complete=JobId(0),
+    tables=(TableStatus("revenue", JobId(0), AT, timedelta(seconds=1), timedelta(minutes=5), None),),
+    captured={},
+    waiting=0,
+    answers=0,
+    executions=1,
+    held_bytes=1,
+    actions=(),
+)
+SOURCE = SourceStatus(
+    Freshness(1, AT), 1, 2, {}, gear=Gear(period=timedelta(seconds=1)), retained_wal=1, retained_wal_limit=2
+)
+SCRAPED = {"instance", "job"}
+"""Labels that Prometheus adds."""
+EXPRESSIONS = list(expressions())
+
+
+def service_metrics() -> dict[str, set[str]]:
+    """Every series that the service can have, with its labels."""
+    page, queries = MetricsPage(), QueryMetrics()
+    queries.add("ok", RECEIPT)
+    write_warehouse(page, STATUS, 1)
+    write_sources(page, {"shop": SOURCE})
+    queries.write(page)
+    found: dict[str, set[str]] = {}
+    for family in read_metrics(str(page)).values():
+        for series, labels in family.samples:
+            found.setdefault(series, set()).update(label for label, _ in labels)
+    return found
+
+
+METRICS = service_metrics()
+
+
+@pytest.mark.parametrize(("where", "expression", "text"), EXPRESSIONS, ids=[each[0] for each in EXPRESSIONS])
+def test_an_expression_asks_for_what_there_is(where: str, expression: str, text: str) -> None:
+    names = set(re.findall(r"headgate_\w+", expression))
+    assert names <= METRICS.keys()
+    assert names or "up{" in expression
+    known = SCRAPED.union(*(METRICS[name] for name in names))
+    selected = re.findall(r'(\w+)\s*=~?\s*"', expression)
+    grouped = re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", expression)))
+    shown = re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}", text)
+    assert {*selected, *grouped, *shown} <= known
+    assert expression.count("(") == expression.count(")") and expression.count("{") == expression.count("}")
+
+
+def test_the_dashboard_has_what_an_operator_looks_for() -> None:
+    dashboard = json.loads((DEPLOY / "grafana" / "headgate.json").read_text())
+    shown = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+    # Some metrics are for alerts and closer looks alone.
+    left_out = {name for name in METRICS if name not in shown}
+    assert left_out == {"headgate_job_open_transactions", "headgate_source_captured_timestamp_seconds"}
+    (services,) = [each for each in dashboard["templating"]["list"] if each["name"] == "instance"]
+    (asked,) = re.findall(r"headgate_\w+", services["query"]["query"])
+    assert asked in METRICS
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_no_two_panels_lie_on_each_other() -> None:
+    dashboard = json.loads((DEPLOY / "grafana" / "headgate.json").read_text())
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken and max(x for x, _ in cells) < 24, panel["title"]
+        taken |= cells
+
+
+def test_prometheus_asks_with_a_token_and_takes_the_alerts() -> None:
+    settings = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
+    assert all((DEPLOY / file).is_file() for file in settings["rule_files"])
+    (scraped,) = settings["scrape_configs"]
+    assert scraped["authorization"]["type"] == "Bearer"
+    jobs = {job for _, expression, _ in EXPRESSIONS for job in re.findall(r'job="(\w+)"', expression)}
+    assert jobs == {scraped["job_name"]}
