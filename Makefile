@@ -8,7 +8,8 @@ NAME ?= maintenance
 SCALE ?= small
 SECONDS ?= 1200
 SEED ?= 7
-BENCHMARKS := maintenance capture gears snapshots zones riders rite
+DEMO_SECONDS ?= 60
+BENCHMARKS := maintenance capture gears snapshots zones riders rite firstquery
 TINY := $(BENCHMARKS:%=tiny-%)
 FRESH := demo test
 
@@ -20,8 +21,8 @@ help: ## List the commands
 
 setup: $(INSTALLED) ## Create .venv with the locked dependencies and this package
 
-demo: $(INSTALLED) ## Watch a small shop being kept up to date
-	@$(PYTHON) -m examples.shop
+demo: $(INSTALLED) ## Watch a shop on a private PostgreSQL being captured, kept up to date and asked
+	@$(PYTHON) -m examples.order_entry --seconds $(DEMO_SECONDS)
 
 # The tests' data are tiny: what costs time is compiling.
 test $(TINY): export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
@@ -52,7 +53,7 @@ bench: $(INSTALLED) ## Run one benchmark: make bench NAME=maintenance SCALE=tiny
 	$(PYTHON) -m benchmarks.$(NAME) --scale $(SCALE)
 
 ci: lint test $(INSTALLED) ## All that must pass: lint, test, tiny benchmarks, demo
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(TINY) demo
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(TINY) demo DEMO_SECONDS=15
 
 # Two at a time: at this size the figures mean nothing, only that they run.
 $(TINY): tiny-%: $(INSTALLED)

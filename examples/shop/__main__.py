@@ -1,4 +1,4 @@
-"""`make demo`: a shop that goes on selling while its warehouse is refreshed and queried.
+"""`python -m examples.shop`: a shop that goes on selling while its warehouse is refreshed and queried, step by step.
 
 Every step prints what happened and why the answer is right; the last one compares with the flow run from scratch.
 """

@@ -15,6 +15,7 @@ from tests.exactness.world import View
 LIMITS = {"batch_rows": 3, "rows_per_file": 2, "small_table_rows": 1}
 
 
+@pytest.mark.thorough
 def test_joins_from_files_are_exact_after_every_job(world: MakeWorld) -> None:
     views = [view for view in test_joins.views_of("FULL") if view.name in ("residual", "onto_key")]
     test_joins.exercise(world(test_joins.TABLES, views=views, limits=LIMITS))

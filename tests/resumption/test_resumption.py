@@ -24,7 +24,7 @@ from tests.faults.processes import start
 from tests.postgres import bank
 from tests.resumption.keeping import TABLES
 
-SECONDS = float(os.environ.get("HEADGATE_SOAK_SECONDS", "8"))
+SECONDS = float(os.environ.get("HEADGATE_SOAK_SECONDS", "5"))
 SEED = int(os.environ.get("HEADGATE_SOAK_SEED", "7"))
 PATIENCE = 120.0
 JOBS = 5

@@ -22,7 +22,7 @@ from tests.serializability.history import Event
 from tests.serializability.judge import judge
 from tests.soak.soaking import THREADS
 
-SECONDS = float(os.environ.get("HEADGATE_SOAK_SECONDS", "20"))
+SECONDS = float(os.environ.get("HEADGATE_SOAK_SECONDS", "10"))
 LONG = 600.0
 PATIENCE = 240.0
 KEPT = 100

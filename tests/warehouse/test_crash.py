@@ -41,10 +41,11 @@ def check(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_step_loses_doubles_and_tears_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.thorough)])
+def test_a_kill_at_any_step_loses_doubles_and_tears_nothing(tmp_path: Path, every: int) -> None:
     number = 0
     while True:
-        number += 1
+        number += every
         folder = tmp_path / str(number)
         if die(folder, number) == 0:
             break
