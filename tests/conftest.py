@@ -14,6 +14,11 @@ settings.register_profile("headgate", deadline=None)
 settings.load_profile("headgate")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins first, so that no worker is left with it alone in the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def spark_sessions() -> Iterator[SparkSessions]:
     """The three sessions of the one Spark context of this run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -31,6 +32,11 @@ def load_all() -> None:
             import_module(module.name)
 
 
+def _names_in(kind: type) -> set[str]:
+    """What the module that a class says it is from really has."""
+    return set(vars(sys.modules[kind.__module__]))
+
+
 def rows() -> Iterator[tuple[list[str], str, str]]:
     """The errors of each row that has them, with exit code and status."""
     for row in re.findall(r"^\| (`.*) \|$", PAGE, re.MULTILINE):
@@ -51,7 +57,9 @@ def test_every_error_has_its_row_and_every_row_an_error() -> None:
 
 def test_exit_codes_and_statuses_are_right() -> None:
     load_all()
-    by_name = {kind.__name__: kind for kind in kinds() if not issubclass(kind, dbapi.Error)}
+    # The client makes classes of its own for errors of the service that it does not know.
+    ours = [kind for kind in kinds() if not issubclass(kind, dbapi.Error) and kind.__name__ in _names_in(kind)]
+    by_name = {kind.__name__: kind for kind in ours}
     seen = 0
     for names, code, statuses in rows():
         for name, status in zip(names, re.split(", ", statuses) if len(names) > 1 else [statuses], strict=True):

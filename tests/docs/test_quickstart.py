@@ -39,6 +39,7 @@ def terminal(server: PostgresServer, tmp_path: Path) -> Iterator[Terminal]:
         opened.close()
 
 
+@pytest.mark.slow
 def test_the_quickstart_works_as_written(server: PostgresServer, terminal: Terminal) -> None:
     for block in blocks(pages=(PAGE,)):
         match block.language, block.kind:

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import IO
 
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.private_server import PostgresServer
@@ -64,14 +65,14 @@ def test_several_workers_tear_nothing(database: str, tmp_path: Path) -> None:
 
 
 @contextmanager
-def capturing(dsn: str, folder: Path) -> Iterator[None]:
+def capturing(dsn: str, folder: Path) -> Iterator[IO[bytes]]:
     """A process that captures, until it is killed at the end of the `with` block."""
     command = [sys.executable, "-m", "tests.postgres.trigger_process", dsn, str(folder)]
     path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
     with subprocess.Popen(command, cwd=ROOT, env=path, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == b"opened\n"
-            yield
+            yield process.stdout
         finally:
             process.kill()
 
@@ -83,6 +84,10 @@ def test_killing_capture_loses_and_doubles_nothing(database: str, tmp_path: Path
         for _ in range(3):
             with capturing(database, tmp_path / "log"):
                 time.sleep(choose.uniform(0, 1))
+        # On a slow machine all of them may have died before they were there; this one has read the tables.
+        with capturing(database, tmp_path / "log") as told:
+            assert told.readline() == b"captures\n"
+            time.sleep(1)
     log = finish(database, tmp_path / "log")
     assert check(log, database) > 50
     log.close()

@@ -21,6 +21,8 @@ def main(dsn: str, folder: str) -> None:
     while True:
         try:
             method = TriggerMethod(dsn, "bank", definitions, log=log, clock=SystemClock())
+            sys.stdout.write("captures\n")
+            sys.stdout.flush()
             number = 0
             while True:
                 task = method.plan(number)

@@ -121,6 +121,7 @@ def comparison(spark_sessions: SparkSessions, tmp_path: Path) -> Iterator[Compar
     made.warehouse.close()
 
 
+@pytest.mark.slow
 def test_all_queries_are_exact_after_every_job(comparison: Comparison) -> None:
     comparison.load()
     comparison.warehouse.refresh()
