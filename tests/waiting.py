@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 15) -> None:
+def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"it did not happen within {seconds} seconds"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 import headgate
 from headgate.runtime.spark_sessions import SparkSessions
+from tests.disks import mount_disk, unmount_disk
 from tests.faults import shop
 
 MakeShop = Callable[[], Path]
@@ -58,14 +58,9 @@ def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     mounted: list[Path] = []
 
     def make(options: str) -> Path:
-        place = tmp_path / f"disk{len(mounted)}"
-        place.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("mounting a small disk needs privileges")
-        mounted.append(place)
-        return place
+        mounted.append(mount_disk(tmp_path / f"disk{len(mounted)}", options))
+        return mounted[-1]
 
     yield make
     for place in mounted:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
+        unmount_disk(place)

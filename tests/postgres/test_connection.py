@@ -128,7 +128,7 @@ def encrypted(server: PostgresServer) -> Iterator[PostgresServer]:
     try:
         server.execute("ALTER SYSTEM SET ssl = on")
     except psycopg.errors.InvalidParameterValue:
-        pytest.skip("this server is built without TLS")
+        pytest.skip("this PostgreSQL was built without TLS (--with-ssl), so there is no connection to refuse or accept")
     server.execute("SELECT pg_reload_conf()")
     yield server
     for statement in ("ALTER SYSTEM RESET ssl", "SELECT pg_reload_conf()"):

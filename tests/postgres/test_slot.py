@@ -179,7 +179,7 @@ def test_a_slot_waits_for_old_transactions_and_says_for_which(
         new_slot(database, "headgate_waits", patience=0.3),
     ):
         pass
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 8
     threading.Timer(0.2, connection.execute, ["COMMIT"]).start()
     with new_slot(database, "headgate_waits", patience=10) as made:
         assert made.snapshot

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headgate.runtime.spark_sessions import SparkSessions
 from tests.scheduling.bank import FLOWS, deposit, open_bank, totals
-from tests.scheduling.waiting import until
+from tests.waiting import eventually
 
 ALL = "SELECT branch, total FROM totals"
 QUICK = {"system_jobs": True, "idle_after": "500ms", "oldest_changes": "1h"}
@@ -15,7 +15,7 @@ QUICK = {"system_jobs": True, "idle_after": "500ms", "oldest_changes": "1h"}
 def test_an_idle_warehouse_processes_what_is_there(tmp_path: Path, spark_sessions: SparkSessions) -> None:
     with open_bank(tmp_path, background=QUICK) as bank:
         deposit(bank, (1, 1, 10))
-        until(lambda: bank.status.complete == 1)
+        eventually(lambda: bank.status.complete == 1)
         assert bank.status.open.rows == 0
         assert [action.what for action in bank.status.actions][:1] == ["system job"]
         answer = bank.sql(f"{ALL} CURRENCY BOUND ANY")
@@ -37,7 +37,7 @@ def test_a_target_lag_is_kept_for_that_table_alone(tmp_path: Path, spark_session
     flows = FLOWS.replace("VIEW totals AS", "VIEW totals TBLPROPERTIES ('target_lag' = '2s') AS")
     with open_bank(tmp_path, flows) as bank:
         deposit(bank, (1, 1, 10))
-        until(lambda: {table.name: table.through for table in bank.status.tables}["totals"] == 1)
+        eventually(lambda: {table.name: table.through for table in bank.status.tables}["totals"] == 1)
         tables = {table.name: table for table in bank.status.tables}
         assert tables["totals"].target_lag is not None and tables["names"].through == 0
         assert "target_lag" in bank.status.actions[-1].reason
@@ -53,8 +53,8 @@ def test_changes_are_materialized_when_they_are_many_while_readers_read(
             for number in range(1, 4000):
                 transaction.insert("accounts", {"id": number, "branch": number % 7, "balance": 1})
         assert sum(totals(bank.sql(ALL)).values()) == 4000
-        until(lambda: any(action.what == "materialization" for action in bank.status.actions))
-        until(lambda: bank._upkeep.unmaterialized_bytes == 0)
+        eventually(lambda: any(action.what == "materialization" for action in bank.status.actions))
+        eventually(lambda: bank._upkeep.unmaterialized_bytes == 0)
         assert totals(held) == {0: 1}
         assert sum(totals(bank.sql(ALL)).values()) == 4000
 
@@ -65,6 +65,6 @@ def test_a_stream_past_its_limit_forces_a_job_that_lets_it_go(tmp_path: Path, sp
         for number in range(60):
             rows = [(number * 100 + place, place % 5, 1) for place in range(100)]
             deposit(bank, *rows)
-        until(lambda: not log.over_limit)
+        eventually(lambda: not log.over_limit)
         assert any("stream of bank" in action.reason for action in bank.status.actions)
         assert sum(totals(bank.sql(ALL)).values()) == 6000

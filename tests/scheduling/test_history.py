@@ -19,7 +19,7 @@ from headgate.runtime.spark_sessions import SparkSessions
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.history import LONGEST_TEXT, History, QueryRecord
 from tests.scheduling.bank import deposit, open_bank, totals
-from tests.scheduling.waiting import until
+from tests.waiting import eventually
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ALL = "SELECT branch, total FROM totals"
@@ -172,7 +172,7 @@ def test_queries_and_jobs_are_there_when_the_warehouse_is_opened_again(bank: War
     queries, jobs = bank.history.receipts(3), bank.history.jobs()
     assert [query.outcome for query in queries] == ["failed", "stale", "ok"]
     assert queries[-1].receipt is not None and queries[-1].receipt.job == answer.job
-    until(lambda: (bank_folder / "warehouse/_headgate/receipts.jsonl").exists())
+    eventually(lambda: (bank_folder / "warehouse/_headgate/receipts.jsonl").exists())
     bank.sql(ALL).close()
     bank.close()
     with open_bank(bank_folder) as again:

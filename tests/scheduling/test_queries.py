@@ -13,7 +13,7 @@ from headgate import Receipt, Warehouse
 from headgate.errors import Cancelled, DefiniteError, SnapshotGone, TooStale
 from headgate.runtime.spark_sessions import SparkSessions
 from tests.scheduling.bank import deposit, open_bank, totals
-from tests.scheduling.waiting import until
+from tests.waiting import eventually
 
 ALL = "SELECT branch, total FROM totals"
 
@@ -129,7 +129,7 @@ def test_waiting_queries_share_cuts_and_executions(bank: Warehouse) -> None:
     for number in range(1, 13):
         deposit(bank, (number, 0, 1))
         threading.Thread(target=ask).start()
-    until(lambda: len(found) + len(errors) == 12)
+    eventually(lambda: len(found) + len(errors) == 12)
     assert not errors
     assert max(rows[0] for rows in found) == 13
     # 2 stages are needed; a lone query would make 2 executions and a job each.
@@ -166,7 +166,7 @@ def test_a_cancelled_query_lets_go_of_everything(bank: Warehouse) -> None:
         deposit(bank, (2, 1, 5))
         waiting = threading.Thread(target=ask)
         waiting.start()
-        until(lambda: bank._scheduler.waiting == 1)
+        eventually(lambda: bank._scheduler.waiting == 1)
         session.cancel()
         waiting.join(10)
     assert isinstance(errors[0], Cancelled)
@@ -190,7 +190,7 @@ def test_an_answer_is_let_go_when_its_lease_ends(tmp_path: Path, spark_sessions:
         deposit(bank, (1, 1, 10))
         answer = bank.sql(ALL)
         assert bank.status.answers == 1
-        until(lambda: not answer.is_open)
+        eventually(lambda: not answer.is_open)
         with pytest.raises(SnapshotGone, match="lease"):
             answer.collect()
         assert bank.status.answers == 0

@@ -23,7 +23,7 @@ from headgate.runtime.records import Records
 from headgate.runtime.state import State
 from headgate.scheduling.tuning import Change, Tuning
 from headgate.warehouse.ledger import Ledger
-from tests.scheduling.waiting import until
+from tests.waiting import eventually
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 TABLES = {"sales": {"columns": {"id": "bigint"}, "key": ["id"]}}
@@ -226,7 +226,7 @@ def test_an_append_that_waits_goes_on_when_the_limit_is_raised(monkeypatch: pyte
     assert heard == [100]
     waiting = threading.Thread(target=log.wait)
     waiting.start()
-    until(lambda: len(heard) == 2)
+    eventually(lambda: len(heard) == 2)
     log.change(1000)
     waiting.join(10)
     assert not waiting.is_alive() and len(heard) == 2

@@ -16,7 +16,7 @@ from headgate.errors import DefiniteError, SnapshotGone
 from headgate.runtime.spark_sessions import SparkSessions
 from tests.postgres import warehouses
 from tests.scheduling.bank import deposit, open_bank, totals
-from tests.scheduling.waiting import until
+from tests.waiting import eventually
 
 ALL = "SELECT branch, total FROM totals"
 
@@ -59,19 +59,19 @@ def test_fewer_jobs_are_retained_at_once(bank: Warehouse) -> None:
 def test_leases_stream_limits_and_background_work_follow_a_change(bank: Warehouse) -> None:
     answer = bank.sql(ALL)
     bank.tuning.change("retention.lease", "100ms")
-    until(lambda: not answer.is_open)
+    eventually(lambda: not answer.is_open)
     bank.tuning.reset("retention.lease")
     bank.tuning.change("limits.stream_bytes", 1)
     log = bank.source("bank").log
     assert log.limit_bytes == 1
     deposit(bank, (20, 1, 1))
-    until(lambda: not log.over_limit)
+    eventually(lambda: not log.over_limit)
     bank.tuning.reset("limits.stream_bytes")
     assert not log.over_limit and log.limit_bytes == 4 << 30
     deposit(bank, (21, 1, 1))
     before = bank.status.complete
     bank.tuning.change("background.idle_after", "100ms")
-    until(lambda: bank.status.complete > before)
+    eventually(lambda: bank.status.complete > before)
 
 
 def test_changes_are_there_when_the_warehouse_is_opened_again(bank: Warehouse, folder: Path) -> None:
@@ -105,4 +105,4 @@ def test_a_source_goes_on_at_another_pace(tmp_path: Path, spark_sessions: SparkS
             source = warehouse.sources["bank"]
             assert source.unopened is not None
             server.start()
-            until(lambda: source.status.gear == gear)
+            eventually(lambda: source.status.gear == gear)

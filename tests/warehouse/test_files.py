@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -27,6 +26,7 @@ from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile, Range
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.versioned import VersionedTable
+from tests.disks import mount_disk, unmount_disk
 from tests.warehouse.model import change_set
 
 LONG = TableSpec("longs", StructType([StructField("k", LongType()), StructField("v", LongType())]), key=("k",))
@@ -103,13 +103,9 @@ def test_many_small_folds_at_the_end_do_not_leave_many_files(tmp_path: Path) -> 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of one MiB; skipped where mounting one is not allowed."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("mounting a small disk needs privileges")
+    place = mount_disk(tmp_path / "disk", "size=1m")
     yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    unmount_disk(place)
 
 
 def test_a_full_disk_says_so_and_changes_nothing(small_disk: Path) -> None:

@@ -102,7 +102,7 @@ class ProducerSource(MemorySource):
 
     def detach(self, producer: Producer) -> None:
         """Gives its tables back; what it committed stays."""
-        self.announce(reason="close", of=producer)
+        self.flush(producer, None, "close")
         with self._commit_lock:
             self._owners = {table: owner for table, owner in self._owners.items() if owner is not producer}
             if producer in self._producers:
@@ -124,35 +124,31 @@ class ProducerSource(MemorySource):
         """The last commit; or, for whoever needs no more than was acknowledged before an instant, the last one before it."""
         now = self._clock.now()
         upto = now if since is None else min(since, now)
-        self._pull(upto)
+        pulled = self._pull(upto)
         with self._commit_lock:
             later = next((each for each in self._lazy if since is not None and each.commit_at > upto), None)
-            if later is not None:
-                at = upto if any(each.pull for each in self._producers) else later.commit_at
-                return Sample(at, later.position - 1, timedelta(0), timedelta(0))
-            at = upto if any(each.pull for each in self._producers) else now
-            return Sample(at, self.log.end, timedelta(0), timedelta(0))
+            position = self.log.end if later is None else later.position - 1
+            # Of what producers keep to themselves it is known only up to the instant that they were asked for.
+            at = upto if pulled else now if later is None else later.commit_at
+            return Sample(at, position, timedelta(0), timedelta(0))
 
     def capture(self, upto: Sample | datetime, window: timedelta) -> bool:
         """A demand: announces the lazy commits that are needed and no others."""
         sample = upto if isinstance(upto, Sample) else self.sample(upto)
-        self.announce(sample.position, reason="demand")
+        self.announce(sample.position, "demand")
         return True
 
     def cut(self) -> int:
         return self._announced
 
-    def announce(self, upto: int | None = None, *, reason: str, of: Producer | None = None) -> None:
-        """Lets readers see the commits up to a position, by default all (or all up to the last lazy one of a producer)."""
+    def announce(self, upto: int, reason: str) -> None:
+        """Lets readers see the commits up to a position."""
         with self._commit_lock:
-            if of is not None:
-                upto = max((each.position for each in self._lazy if each.producer is of), default=0)
-            upto = self.log.end if upto is None else upto
             told = {each.producer for each in self._lazy if each.position <= upto}
             self._lazy = [each for each in self._lazy if each.position > upto]
             self._announced = max(self._announced, upto)
         for producer in told:
-            producer.tell(reason if of is None or producer is of else "demand")
+            producer.tell(reason)
 
     def lazy_of(self, producer: Producer) -> list[datetime]:
         """The commit times of its lazy commits that are not announced."""
@@ -167,7 +163,7 @@ class ProducerSource(MemorySource):
                 if each.producer is producer and (upto is None or each.commit_at <= upto)
             ]
         if due:
-            self.announce(max(due), reason=reason)
+            self.announce(max(due), reason)
 
     def commit(
         self, producer: Producer, rows: Rows, *, durable: bool, lazy: bool, commit_at: datetime | None
@@ -184,7 +180,7 @@ class ProducerSource(MemorySource):
         if durable:
             self.log.sync(committed.position)
         if not lazy:
-            self.announce(committed.position, reason="order")
+            self.announce(committed.position, "order")
         return committed
 
     @property
@@ -207,15 +203,16 @@ class ProducerSource(MemorySource):
             " load them again"
         )
 
-    def _pull(self, upto: datetime) -> None:
+    def _pull(self, upto: datetime) -> bool:
+        """Has producers hand over what they keep to themselves; tells whether any of them may."""
         with self._commit_lock:
-            asked = [each for each in self._producers if each.pull is not None]
-        for producer in asked:
-            assert producer.pull is not None
-            producer.pull(upto)
+            pulls = [(each, each.pull) for each in self._producers if each.pull is not None]
+        for producer, pull in pulls:
+            pull(upto)
             with self._commit_lock:
                 if producer in self._producers:
                     self._pulled_at[producer] = max(upto, self._pulled_at.get(producer, upto))
+        return bool(pulls)
 
     def _write(self, rows: Rows, time: datetime) -> Committed | None:
         """Into memory, or into files when it is more than memory should hold."""

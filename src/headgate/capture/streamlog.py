@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -37,17 +36,10 @@ from headgate.capture.durable import full_disk_is_named, replace_file, sync_fold
 from headgate.capture.events import Committed, EventFile, Events, from_micros, to_micros
 from headgate.capture.frames import Group, Header
 from headgate.capture.reading import concatenate_events, stamp_of
+from headgate.capture.recovery import read_trimmed, recover_segments, remove_leftovers
 from headgate.capture.room import Room
-from headgate.capture.segments import (
-    SEGMENT_MAGIC,
-    Entry,
-    corrupt,
-    list_segments,
-    recover_segment,
-    scan_segment,
-    segment_path,
-)
-from headgate.capture.unwritten import Counted, Lost, Unwritten
+from headgate.capture.segments import SEGMENT_MAGIC, Entry, corrupt, segment_path
+from headgate.capture.unwritten import Lost, Tail, Unwritten
 from headgate.capture.writing import TransactionWriter, encode_tables
 from headgate.errors import CorruptWarehouse, EnvironmentProblem, Location, TransactionError
 
@@ -71,15 +63,12 @@ class StreamLog:
         self.folder = folder
         self.transaction_bytes = transaction_bytes
         self.unwritten_bytes = unwritten_bytes
-        self._unwritten: list[Unwritten] = []
+        self._tail = Tail(folder / "unwritten")
         self._writing_out = threading.RLock()
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._broken: str | None = None
-        self._descriptor: int | None = None
-        self._active: Path | None = None
-        self._size = 0
         try:
             for part in (folder, self.files_folder, self.spool_folder):
                 part.mkdir(parents=True, exist_ok=True)
@@ -87,17 +76,18 @@ class StreamLog:
             raise EnvironmentProblem(
                 "the folder of the stream log cannot be written", where=Location(str(folder)), hint=str(error)
             ) from None
-        self._trimmed, self._end_commit_at = self._read_trimmed()
-        self._entries = self._open_segments()
+        self._trimmed, self._end_commit_at = read_trimmed(folder)
+        recovered = recover_segments(folder)
+        self._active, self._size, self._descriptor = recovered.active, recovered.size, recovered.descriptor
+        self._entries = [entry for entry in recovered.entries if entry.header.position > self._trimmed]
         self._positions = [entry.header.position for entry in self._entries]
         self._end = self._positions[-1] if self._positions else self._trimmed
         if self._entries:
             self._end_commit_at = self._entries[-1].header.commit_at
         self._durable = self._end
-        self._counted = Counted(folder / "unwritten")
-        self.lost: Lost | None = self._counted.lost(self._end)
+        self.lost: Lost | None = self._tail.lost(self._end)
         """What was kept in memory when the last owner crashed."""
-        self._clean_up()
+        remove_leftovers(folder, self.files_folder, self.spool_folder, self._entries, self._active)
         self._room = Room(sum(map(_bytes, self._entries)), limit_bytes)
 
     @property
@@ -111,8 +101,8 @@ class StreamLog:
     @property
     def end(self) -> int:
         """The position of the last transaction, durable or not; 0 before the first."""
-        unwritten = self._unwritten
-        return unwritten[-1].position if unwritten else self._end
+        last = self._tail.last
+        return self._end if last is None else last.position
 
     @property
     def durable(self) -> int:
@@ -178,9 +168,8 @@ class StreamLog:
         with self._lock:
             self._require_usable()
             self._require_order(found.group)
-            self._unwritten.append(found)
-            self._counted.add(found)
-            too_much = sum(each.bytes for each in self._unwritten) > self.unwritten_bytes
+            self._tail.add(found)
+            too_much = self._tail.bytes > self.unwritten_bytes
         if too_much:
             self._write_out()
         return _committed(found.header(), position - 1, position)[0]
@@ -240,7 +229,7 @@ class StreamLog:
         """The table's events of the transactions in (after, upto], in order."""
         with self._lock:
             chosen = [entry for entry in self._range(after, upto) if _touches(entry, table, after, upto)]
-            unwritten = [each for each in self._unwritten if after < each.position <= upto and table in each.rows]
+            unwritten = [each for each in self._tail.between(after, upto) if table in each.rows]
             descriptors = {
                 entry.segment: os.open(entry.segment, os.O_RDONLY) for entry in {e.segment: e for e in chosen}.values()
             }
@@ -313,12 +302,12 @@ class StreamLog:
     def close(self) -> None:
         """Makes everything durable and closes the files."""
         self.hasten()
-        if self._descriptor is None and not self._unwritten:
+        if self._descriptor is None and self._tail.last is None:
             return
         try:
             if self._broken is None:
                 self.sync()
-                self._counted.close()
+                self._tail.close()
         finally:
             with self._lock:
                 if self._descriptor is not None:
@@ -337,19 +326,18 @@ class StreamLog:
     def _write_out(self) -> None:
         """Writes what is only in memory, in order; no fsync."""
         with self._writing_out:
-            while self._unwritten:
-                first = self._unwritten[0]
+            while (first := self._tail.first) is not None:
                 inline, bodies = encode_tables(first.rows)
-                entry = self._write_frame(partial(first.header, inline=inline), bodies, first)
+                entry = self._write_frame(partial(first.header, inline=inline), bodies, is_kept=True)
                 self._room.take(_bytes(entry))
 
     def _write_frame(
-        self, make_header: Callable[[int], Header], bodies: Sequence[bytes], kept: Unwritten | None = None
+        self, make_header: Callable[[int], Header], bodies: Sequence[bytes], *, is_kept: bool = False
     ) -> Entry:
         with self._lock:
             self._require_usable()
             header = make_header(self._durable)
-            if kept is None:
+            if not is_kept:
                 self._require_order(header.group)
             descriptor, segment = self._writable_segment(header.first)
             start, head = self._size, frames.encode_header(header)
@@ -364,9 +352,8 @@ class StreamLog:
             self._entries.append(entry)
             self._positions.append(header.position)
             self._end, self._end_commit_at = header.position, header.commit_at
-            if kept is not None:
-                self._unwritten.remove(kept)
-                self._counted.remove(kept)
+            if is_kept:
+                self._tail.remove_first()
             return entry
 
     def _require_usable(self) -> None:
@@ -394,11 +381,12 @@ class StreamLog:
                 )
 
     def _last_commit_at(self) -> int | None:
-        return self._unwritten[-1].commit_at if self._unwritten else self._end_commit_at
+        last = self._tail.last
+        return self._end_commit_at if last is None else last.commit_at
 
     def _headers(self, after: int, upto: int) -> list[Header]:
         written = [entry.header for entry in self._range(after, upto)]
-        return written + [each.header() for each in self._unwritten if after < each.position <= upto]
+        return written + [each.header() for each in self._tail.between(after, upto)]
 
     def _range(self, after: int, upto: int) -> list[Entry]:
         if after < self._trimmed:
@@ -430,56 +418,6 @@ class StreamLog:
             os.close(self._descriptor)
         self._descriptor, self._active, self._size = descriptor, path, len(SEGMENT_MAGIC)
         return descriptor, path
-
-    def _read_trimmed(self) -> tuple[int, int | None]:
-        file = self.folder / "trimmed"
-        if not file.exists():
-            return 0, None
-        try:
-            content = json.loads(file.read_bytes())
-            return int(content["position"]), int(content["commit_at"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptWarehouse(f"this file is damaged: {error}", where=Location(str(file))) from None
-
-    def _open_segments(self) -> list[Entry]:
-        segments = list_segments(self.folder)
-        entries: list[Entry] = []
-        while segments:
-            tail, cut = recover_segment(segments[-1])
-            if cut:
-                self._active, self._size = segments[-1], cut
-                self._descriptor = os.open(self._active, os.O_WRONLY | os.O_APPEND)
-                os.ftruncate(self._descriptor, cut)
-                os.fsync(self._descriptor)
-                entries = [entry for segment in segments[:-1] for entry in scan_segment(segment)] + tail
-                break
-            segments.pop().unlink()
-        for before, entry in pairwise(entries):
-            if entry.header.first <= before.header.position:
-                raise corrupt(entry.segment, entry.start, "its position does not follow the one before")
-        return [entry for entry in entries if entry.header.position > self._trimmed]
-
-    def _clean_up(self) -> None:
-        """Removes what no frame refers to; a file that one does refer to must be whole."""
-        shutil.rmtree(self.spool_folder)
-        self.spool_folder.mkdir()
-        found = {path.name: path for path in self.files_folder.iterdir()}
-        for entry in self._entries:
-            for files in entry.header.files.values():
-                for side in files:
-                    path = found.pop(side.name, None)
-                    if path is None or path.stat().st_size != side.bytes:
-                        raise CorruptWarehouse(
-                            f"the rows of transaction {entry.header.position} are missing or cut short",
-                            where=Location(str(self.files_folder / side.name)),
-                            hint="restore this file from a copy",
-                        )
-        for path in found.values():
-            path.unlink()
-        live = {entry.segment for entry in self._entries} | {self._active}
-        for segment in list_segments(self.folder):
-            if segment not in live:
-                segment.unlink()
 
 
 def _touches(entry: Entry, table: str, after: int, upto: int) -> bool:

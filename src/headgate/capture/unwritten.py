@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,13 +57,15 @@ class Unwritten:
         return Header(self.group, False, durable, dict(inline or {}), {})
 
 
-class Counted:
-    """The file that counts: the last transaction, how many are not written, and their rows."""
+class Tail:
+    """The transactions in memory, in order, and the file that counts them: the last one, how many, and their rows."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._descriptor: int | None = None
-        self._count = self._rows = 0
+        self._held: list[Unwritten] = []
+        self._rows = 0
+        self.bytes = 0
 
     def lost(self, end: int) -> Lost | None:
         """What is missing behind the end of a log that was opened again; counting starts anew."""
@@ -73,19 +76,26 @@ class Counted:
         position, commits, rows = _COUNTS.unpack(content)
         return Lost(commits, rows) if position > end and commits else None
 
+    @property
+    def first(self) -> Unwritten | None:
+        return next(iter(self._held[:1]), None)
+
+    @property
+    def last(self) -> Unwritten | None:
+        return next(iter(self._held[-1:]), None)
+
+    def between(self, after: int, upto: int) -> list[Unwritten]:
+        """Those in (after, upto]."""
+        first, end = (bisect_right(self._held, each, key=_position) for each in (after, upto))
+        return self._held[first:end]
+
     def add(self, transaction: Unwritten) -> None:
-        self._change(transaction, 1)
+        self._held.append(transaction)
+        self._count(transaction, 1)
 
-    def remove(self, transaction: Unwritten) -> None:
+    def remove_first(self) -> None:
         """It is written."""
-        self._change(transaction, -1)
-
-    def _change(self, transaction: Unwritten, sign: int) -> None:
-        if self._descriptor is None:
-            self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o644)
-        self._count += sign
-        self._rows += sign * sum(rows.num_rows for rows in transaction.rows.values())
-        os.pwrite(self._descriptor, _COUNTS.pack(transaction.position, self._count, self._rows), 0)
+        self._count(self._held.pop(0), -1)
 
     def close(self) -> None:
         """Everything is written."""
@@ -93,3 +103,14 @@ class Counted:
             os.close(self._descriptor)
             self._descriptor = None
             self._file.unlink(missing_ok=True)
+
+    def _count(self, transaction: Unwritten, sign: int) -> None:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o644)
+        self.bytes += sign * transaction.bytes
+        self._rows += sign * sum(rows.num_rows for rows in transaction.rows.values())
+        os.pwrite(self._descriptor, _COUNTS.pack(transaction.position, len(self._held), self._rows), 0)
+
+
+def _position(transaction: Unwritten) -> int:
+    return transaction.position

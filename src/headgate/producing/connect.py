@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec
 
 from headgate.capture.producer import ProducerSource
-from headgate.clock import Clock
 from headgate.config.project import load_project
 from headgate.errors import EnvironmentProblem
 from headgate.producing.channel import Channel
@@ -19,37 +20,34 @@ from headgate.producing.local import LocalChannel
 from headgate.producing.policies import AtOnce, Policy
 from headgate.producing.remote import RemoteChannel
 from headgate.producing.remote_server import RemoteServer
-from headgate.runtime.procedures import Procedure
-from headgate.runtime.progress import OnProgress
 from headgate.runtime.tables import INTERNAL
 from headgate.scheduling.warehouse import Warehouse, open_warehouse
-from headgate.warehouse.store import Step, no_step
 
 ADDRESS = "producers.json"
 
+_Arguments = ParamSpec("_Arguments")
 
-def open_for_producers(
-    project: str | Path | Mapping[str, object],
-    *,
-    clock: Clock | None = None,
-    takeover: bool = False,
-    step: Step = no_step,
-    progress: OnProgress | None = None,
-    procedures: Sequence[Procedure] = (),
-) -> Warehouse:
-    """Opens the warehouse of a project (see `open_warehouse`); if it has tables for producers, it listens to them."""
-    warehouse = open_warehouse(
-        project, clock=clock, takeover=takeover, step=step, progress=progress, procedures=procedures
-    )
-    try:
-        if any(isinstance(source, ProducerSource) for source in warehouse.sources.values()):
-            internal = Path(warehouse.project.storage) / INTERNAL
-            server = RemoteServer(lambda source, who: LocalChannel(warehouse, source, who), internal / ADDRESS)
-            warehouse.on_close(server.close)
-    except BaseException:
-        warehouse.close()
-        raise
-    return warehouse
+
+def _listening(opening: Callable[_Arguments, Warehouse]) -> Callable[_Arguments, Warehouse]:
+    """The same, except that a warehouse with tables for producers listens to those in other processes."""
+
+    @wraps(opening)
+    def opened(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> Warehouse:
+        warehouse = opening(*arguments, **options)
+        try:
+            if any(isinstance(source, ProducerSource) for source in warehouse.sources.values()):
+                address = Path(warehouse.project.storage) / INTERNAL / ADDRESS
+                server = RemoteServer(lambda source, who: LocalChannel(warehouse, source, who), address)
+                warehouse.on_close(server.close)
+        except BaseException:
+            warehouse.close()
+            raise
+        return warehouse
+
+    return opened
+
+
+open_for_producers = _listening(open_warehouse)
 
 
 def connect(

@@ -26,34 +26,6 @@ from headgate.errors import (
     WarehouseBusy,
 )
 
-__all__ = [
-    "BINARY",
-    "DATETIME",
-    "NUMBER",
-    "ROWID",
-    "STRING",
-    "Binary",
-    "DataError",
-    "DatabaseError",
-    "Date",
-    "DateFromTicks",
-    "Error",
-    "IntegrityError",
-    "InterfaceError",
-    "InternalError",
-    "NotSupportedError",
-    "OperationalError",
-    "ProgrammingError",
-    "Time",
-    "TimeFromTicks",
-    "Timestamp",
-    "TimestampFromTicks",
-    "Warning",
-    "apilevel",
-    "paramstyle",
-    "threadsafety",
-]
-
 apilevel = "2.0"
 threadsafety = 1
 paramstyle = "pyformat"

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from headgate.capture.durable import full_disk_is_named, sync_file, sync_folder
@@ -69,10 +70,7 @@ def backup(storage: str | Path, folder: str | Path, progress: OnCopied | None = 
     place = root / INTERNAL / "scratch" / f"backup-{uuid.uuid4().hex}"
     try:
         pinned = Moment.of(root, place).pin()
-
-        def verify() -> None:
-            _require_unchanged(root, pinned.ledger_version)
-
+        verify = partial(_require_unchanged, root, pinned.ledger_version)
         verify()
         return _copy(root, place, pinned, target, verify, progress)
     finally:

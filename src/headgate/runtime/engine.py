@@ -135,18 +135,21 @@ class Engine:
 
     def producer_source(self, name: str | None = None) -> ProducerSource:
         """The source of that name, or the only one, that producers write to."""
-        found = [source for source in self._sources.values() if isinstance(source, ProducerSource)]
-        if name is None and len(found) == 1:
-            return found[0]
-        chosen = next((source for source in found if source.name == name), None)
-        if chosen is None:
+        known = {source.name: source for source in self._sources.values() if isinstance(source, ProducerSource)}
+        if name is None and len(known) == 1:
+            return next(iter(known.values()))
+        if name is not None and name in known:
+            return known[name]
+        if not known:
             raise DefiniteError(
-                "name the source that the producer writes to" if name is None and found else _no_producer(name),
-                hint=f"the project has {', '.join(source.name for source in found)}"
-                if found
-                else "declare one: sources: {etl: {type: producer}}",
+                "no source is written by producers", hint="declare one: sources: {etl: {type: producer}}"
             )
-        return chosen
+        what = (
+            "name the source that the producer writes to"
+            if name is None
+            else f"producers do not write to a source {name}"
+        )
+        raise DefiniteError(what, hint=f"they write to {', '.join(known)}")
 
     def create_table(self, source: str, table: SourceTable) -> None:
         """Declares a table that producers write to; it is kept when the warehouse is opened again."""
@@ -462,7 +465,3 @@ class Engine:
             self._ledger.close()
             if self._sessions is not None:
                 self._sessions.stop()
-
-
-def _no_producer(name: str | None) -> str:
-    return "no source is written by producers" if name is None else f"no source {name} is written by producers"

@@ -7,7 +7,6 @@ may grow, and of it only the bytes count that it had at the moment.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -37,7 +36,6 @@ LEDGER = f"{INTERNAL}/ledger"
 STREAMS = f"{INTERNAL}/streams"
 _KEPT_WHOLE = ("cursor", "trimmed")
 """Small files beside a stream log's segments, which are replaced whole."""
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +69,20 @@ class Pinned:
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """The newest stream log of a source: its folder below the storage, and its segments at a moment."""
+
+    folder: str
+    segments: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Moment:
     """The ledger and the ends of all stream logs at one moment; the rest of the files follows from them."""
 
     storage: Path
     place: Path
-    segments: dict[str, tuple[Part, ...]]
+    streams: dict[str, Stream]
     """By source."""
     others: tuple[Part, ...]
 
@@ -86,17 +92,17 @@ class Moment:
         others = [Part(f"{LEDGER}/{file.name}") for file in Folder.at(storage / LEDGER).files()]
         for part in others:
             link(storage / part.name, place / part.name)
-        segments: dict[str, tuple[Part, ...]] = {}
+        streams: dict[str, Stream] = {}
         for source in Folder.at(storage / STREAMS).folders():
             folder = newest_epoch(storage / STREAMS / source)
             if folder is None:
                 continue
-            segments[source], contents = _stream_at_a_moment(storage, folder)
+            streams[source], contents = _stream_at_a_moment(storage, folder)
             for name, content in contents.items():
                 (place / name).parent.mkdir(parents=True, exist_ok=True)
                 (place / name).write_bytes(content)
                 others.append(Part(name, len(content)))
-        return Moment(storage, place, segments, tuple(others))
+        return Moment(storage, place, streams, tuple(others))
 
     def pin(self) -> Pinned:
         """Links all files that the ledger and the logs name; while nothing is vacuumed or trimmed."""
@@ -107,20 +113,16 @@ class Moment:
             if (self.storage / path / LOG).exists():
                 parts += _table_parts(self.storage, path, table_version)
         sources = {}
-        for source, segments in self.segments.items():
-            folder = newest_epoch(self.storage / STREAMS / source)
-            assert folder is not None
-            trimmed = _trimmed(self.place / folder.relative_to(self.storage))
-            end, committed_at = trimmed
-            parts += segments
-            for entry in _entries(self.storage, segments):
-                if entry.header.position <= trimmed[0]:
+        for source, stream in self.streams.items():
+            end, committed_at = _trimmed(self.place / stream.folder)
+            parts += stream.segments
+            for entry in _entries(self.storage, stream.segments):
+                if entry.header.position <= end:
                     continue
                 end, committed_at = entry.header.position, from_micros(entry.header.commit_at)
                 files = (side.name for sides in entry.header.files.values() for side in sides)
-                parts += [Part(f"{folder.relative_to(self.storage)}/files/{name}") for name in files]
-            database = (self.place / folder.relative_to(self.storage) / "cursor").exists()
-            sources[source] = SourceEnd(end, committed_at, database)
+                parts += [Part(f"{stream.folder}/files/{name}") for name in files]
+            sources[source] = SourceEnd(end, committed_at, (self.place / stream.folder / "cursor").exists())
         for part in parts:
             if not (self.place / part.name).exists():
                 link(self.storage / part.name, self.place / part.name)
@@ -139,18 +141,18 @@ def newest_epoch(home: Path) -> Path | None:
     return max(epochs, key=lambda path: int(path.name), default=None)
 
 
-def _stream_at_a_moment(storage: Path, folder: Path) -> tuple[tuple[Part, ...], dict[str, bytes]]:
+def _stream_at_a_moment(storage: Path, folder: Path) -> tuple[Stream, dict[str, bytes]]:
     """The segments with their sizes, and the small files by name.
 
     A cursor belongs to what the log holds at the same moment: one that runs ahead would skip transactions, one that
     lags behind may not know a table's columns. So it is read before and after, until it did not change meanwhile.
     """
-    start = folder.relative_to(storage)
+    start = str(folder.relative_to(storage))
     while True:
         contents = _contents(folder)
         sizes = tuple(Part(f"{start}/{path.name}", path.stat().st_size) for path in list_segments(folder))
         if _contents(folder) == contents:
-            return sizes, {f"{start}/{name}": content for name, content in contents.items()}
+            return Stream(start, sizes), {f"{start}/{name}": content for name, content in contents.items()}
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -205,7 +207,5 @@ def link(file: Path, target: Path) -> None:
             os.link(file, target)
         except FileNotFoundError:
             raise damaged(str(file), "the file is missing") from None
-        except OSError as error:
-            if error.errno in _FULL:
-                raise
+        except OSError:
             shutil.copyfile(file, target)

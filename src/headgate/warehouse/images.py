@@ -11,6 +11,7 @@ follow from the contract of changes: netted per job and key, summing to the snap
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,14 +36,14 @@ class Images:
     rows: pa.Table
 
 
-def images_of(changes: pa.Table, codes: pa.Array) -> Images:
-    """From changes in job order and the codes of their keys."""
+def images_of(changes: pa.Table, codes: Callable[[], pa.Array]) -> Images:
+    """From changes in job order and the codes of their keys, which are needed only if a row went."""
     weights = changes.column(WEIGHT).to_numpy()
     plain = changes.drop_columns([JOB, WEIGHT])
     if not len(weights) or weights.min() > 0:
         return Images(plain.slice(0, 0), plain)
     jobs = job_array(changes)
-    place, count = ranks(codes)
+    place, count = ranks(codes())
     first = np.empty(count, dtype=np.int64)
     last = np.empty(count, dtype=np.int64)
     last[place] = jobs

@@ -96,7 +96,7 @@ def snapshot_rows(
     if not changes.num_rows:
         return stored.select(list(select))
     codes = code(changes, spec.key)
-    images = images_of(changes, codes)
+    images = images_of(changes, lambda: codes)
     if stored.num_rows:
         stored = stored.filter(pa.array(~member(code(stored, spec.key), codes)))
     return pa.concat_tables([stored.select(list(select)), images.rows.select(list(select))], promote_options="default")

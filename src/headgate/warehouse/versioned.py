@@ -16,35 +16,29 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import RLock
 from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from headgate.delta.changes import NO_JOB, WEIGHT, JobId
 from headgate.errors import SnapshotGone
 from headgate.warehouse.base import Base, Limits
-from headgate.warehouse.bits import bits_of, is_dead
 from headgate.warehouse.bulk import bulk_fold
-from headgate.warehouse.changes import ChangeSet, spark_path
+from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.codes import code, member
 from headgate.warehouse.files import FileReader, FileWriter
 from headgate.warehouse.folding import Folded, Prepared, fold, touched_files
-from headgate.warehouse.frames import NEW, column, names_a_long, stored_frame, without, without_marked
-from headgate.warehouse.images import Images, image_frames, images_of
-from headgate.warehouse.local import local_frame
+from headgate.warehouse.images import Images, images_of
 from headgate.warehouse.lookup import Lookup, overlay_rows, snapshot_rows
 from headgate.warehouse.overlay import Overlay, jobs_within
-from headgate.warehouse.problems import storage_problems
+from headgate.warehouse.snapshots import SnapshotFrames
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import OVERLAY, DeltaStore, Step, Verify, no_step, unverified
-
-_STAGED_GROUP_ROWS = 1 << 17
 
 
 class Pin:
@@ -89,8 +83,7 @@ class VersionedTable:
         self._retain_from = through
         self._pins: set[Pin] = set()
         self._images: dict[tuple[Base, JobId], Images] = {}
-        self._frames: dict[tuple[SparkSession, Base, JobId | None], DataFrame] = {}
-        self._staged: list[tuple[JobId, str]] = []
+        self._frames = SnapshotFrames(store.spec, store.folder, self._staging, limits.local_rows)
 
     @classmethod
     def open(
@@ -224,7 +217,7 @@ class VersionedTable:
                 return stored
             rows = changes.read()
         codes = code(rows, self.spec.key)
-        images = images_of(rows, codes)
+        images = images_of(rows, lambda: codes)
         if stored.num_rows:
             stored = stored.filter(pa.array(~member(code(stored, self.spec.key), codes)))
         return pa.concat_tables([stored, images.rows.select(list(self.spec.columns))], promote_options="default")
@@ -249,13 +242,15 @@ class VersionedTable:
     def frame(self, session: SparkSession, job: JobId) -> DataFrame:
         """The whole snapshot at `job`, usable while the job is pinned, or nothing is materialized."""
         base, overlay = self._state(job)
-        key = (session, base, job)
-        found = self._frames.get(key)
-        if found is None:
-            found = self._frame(session, base, overlay, job)
-            with self._lock:
-                self._frames[key] = found
-        return found
+        found = self._frames.find(session, base, job)
+        if found is not None:
+            return found
+        changes = overlay.slice(base.through, job)
+        if changes is None:
+            return self._frames.of_base(session, base)
+        if not changes.in_memory:
+            return self._frames.of_files(session, base, changes, job)
+        return self._frames.of_images(session, base, self._images_at(base, changes, job), job)
 
     def pin(self, job: JobId) -> Pin:
         """Keeps the snapshot at `job` readable until the pin is released."""
@@ -337,7 +332,7 @@ class VersionedTable:
             self.spec = spec
             self._reader = FileReader(self._folder, spec)
             self._overlay = self._overlay.widened(spec)
-            self._frames.clear()
+            self._frames = self._frames.widened(spec)
             self._images.clear()
 
     def vacuum(self, also_keep: Iterable[int] = (), verify: Verify = unverified) -> int:
@@ -373,15 +368,8 @@ class VersionedTable:
         self._bases = tuple(base for base in self._bases if base in needed)
         before = self._overlay.files()
         self._overlay = self._overlay.trim(self._bases[0].through)
-        jobs = {pin.job for pin in self._pins}
-        self._frames = {
-            key: frame
-            for key, frame in self._frames.items()
-            if key[1] in needed and (key[2] is None or key[2] >= self._retain_from or key[2] in jobs)
-        }
         self._images = {key: found for key, found in self._images.items() if key[0] in needed}
-        stale = {path for job, path in self._staged if job < self._retain_from and job not in jobs}
-        self._staged = [(job, path) for job, path in self._staged if path not in stale]
+        stale = self._frames.trim(needed, self._retain_from, {pin.job for pin in self._pins})
         self._delete_staged((before - self._overlay.files()) | stale)
 
     def _delete_staged(self, files: set[str]) -> None:
@@ -396,92 +384,14 @@ class VersionedTable:
             if parent and not any(other.startswith(f"{start}{parent}/") for other in live):
                 self._staging.delete_folder(parent)
 
-    def _frame(self, session: SparkSession, base: Base, overlay: Overlay, job: JobId) -> DataFrame:
-        changes = overlay.slice(base.through, job)
-        stored = self._base_frame(session, base)
-        if changes is None:
-            return stored
-        if not changes.in_memory:
-            return self._large_frame(session, base, changes, stored)
-        images = self._images_at(base, changes, job)
-        if images.dead.num_rows:
-            together = images.rows.num_rows > self.limits.local_rows
-            if together:
-                marked = images.rows.append_column(NEW, pa.repeat(pa.scalar(True), images.rows.num_rows))
-                new = self._stage(marked, job)
-                stored = stored_frame(session, self._folder, base.index.files, self.spec, new)
-            stored = self._without(session, stored, images.dead.select(list(self.spec.key)), job)
-            if together:
-                return stored
-        if not images.rows.num_rows:
-            return stored
-        rows = self._local_frame(session, images.rows, self.spec.schema, job)
-        return stored.union(rows) if base.index.files else rows
-
-    def _without(self, session: SparkSession, stored: DataFrame, dead: pa.Table, job: JobId) -> DataFrame:
-        """The stored rows whose keys are not among those of the dead."""
-        null = any(values.null_count for values in dead.columns)
-        found = bits_of(dead.column(0)) if names_a_long(self.spec) else None
-        if found is not None:
-            return without_marked(stored, is_dead(session, column(self.spec.key[0]), *found, null_is_dead=null))
-        schema = StructType([self.spec.schema[name] for name in self.spec.key])
-        keys = self._local_frame(session, dead, schema, job)
-        return without(stored, keys, self.spec, small=True, null_is_dead=null)
-
-    def _large_frame(self, session: SparkSession, base: Base, changes: ChangeSet, stored: DataFrame) -> DataFrame:
-        frame = changes.frame(session)
-        if changes.inserts_only():
-            rows = frame.select(*stored.columns)
-        else:
-            dead, rows = image_frames(frame, self.spec)
-            if base.index.files:
-                stored = without(stored, dead, self.spec, small=False, null_is_dead=True)
-        return stored.union(rows) if base.index.files else rows
-
-    def _base_frame(self, session: SparkSession, base: Base) -> DataFrame:
-        key = (session, base, None)
-        found = self._frames.get(key)
-        if found is None:
-            found = stored_frame(session, self._folder, base.index.files, self.spec)
-            with self._lock:
-                self._frames[key] = found
-        return found
-
     def _images_at(self, base: Base, changes: ChangeSet, job: JobId) -> Images:
         found = self._images.get((base, job))
         if found is None:
             assert changes.table is not None
-            found = images_of(changes.table, code(changes.table, self.spec.key))
+            found = images_of(changes.table, partial(code, changes.table, self.spec.key))
             with self._lock:
                 self._images = {(base, job): found}
         return found
-
-    def _local_frame(self, session: SparkSession, rows: pa.Table, schema: StructType, job: JobId) -> DataFrame:
-        """Rows of the driver as a frame: within the plan when few, else through a staged file."""
-        if rows.num_rows <= self.limits.local_rows:
-            return local_frame(session, rows, schema)
-        address = spark_path(self._stage(rows, job))
-        return session.read.schema(schema).option("__globPaths__", "false").parquet(address)
-
-    def _stage(self, rows: pa.Table, job: JobId) -> str:
-        """Rows of the driver in a file that executors can read while the job can be asked for."""
-        name = f"{uuid.uuid4().hex}.parquet"
-        with storage_problems(self._staging, rows.nbytes):
-            # Written to be read soon and once or twice: plain, in pieces that tasks can share.
-            pq.write_table(
-                rows,
-                self._staging.file(name),
-                filesystem=self._staging.filesystem,
-                store_schema=False,
-                compression="none",
-                use_dictionary=False,
-                write_statistics=False,
-                row_group_size=_STAGED_GROUP_ROWS,
-            )
-        address = self._staging.child(name).address
-        with self._lock:
-            self._staged.append((job, address))
-        return address
 
     def _fold(
         self,
