@@ -52,10 +52,14 @@ def _arguments(words: Sequence[str]) -> list[str] | None:
         places = [
             place
             for place, word in enumerate(started)
-            if PurePath(word).name == PROGRAM and (started[place - 1] == "--" or not started[place - 1].startswith("-"))
+            if PurePath(word).name == PROGRAM and not _waits_for_a_value(started[place - 1])
         ]
         return started[places[-1] + 1 :] if places else None
     return started[1:] if started and PurePath(started[0]).name == PROGRAM else None
+
+
+def _waits_for_a_value(word: str) -> bool:
+    return word.startswith("-") and word != "--" and "=" not in word
 
 
 def require_right(arguments: Sequence[str], *, is_whole: bool = True) -> None:

@@ -11,12 +11,7 @@ import headgate
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceUnreachable
 from headgate.runtime.spark_sessions import SparkSessions
-from tests.postgres.warehouses import project, rows
-
-FLOWS = """
-CREATE STREAMING TABLE city;
-CREATE FLOW city_cdc AS AUTO CDC INTO city FROM bank.cities KEYS (id) STORED AS SCD TYPE 2;
-"""
+from tests.postgres.warehouses import CITIES, project, rows
 
 
 @pytest.mark.parametrize("capture", ["log", "trigger"])
@@ -25,7 +20,7 @@ def test_what_was_captured_stays_readable_without_the_server(
 ) -> None:
     with PostgresServer() as server:
         server.execute("CREATE TABLE cities (id int PRIMARY KEY, name text); INSERT INTO cities VALUES (1, 'Bern')")
-        settings = project(tmp_path, server.dsn, capture, ["cities"], FLOWS)
+        settings = project(tmp_path, server.dsn, capture, ["cities"], CITIES)
         with headgate.open(settings) as warehouse:
             warehouse.refresh()
         server.kill()

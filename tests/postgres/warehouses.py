@@ -6,6 +6,12 @@ from pathlib import Path
 
 import headgate
 
+CITIES = """
+CREATE STREAMING TABLE city;
+CREATE FLOW city_cdc AS AUTO CDC INTO city FROM bank.cities KEYS (id) STORED AS SCD TYPE 2;
+"""
+"""A history of cities."""
+
 
 def project(folder: Path, dsn: str, capture: str, tables: list[str], flows: str) -> dict[str, object]:
     """A project named bank whose one source is bank; `flows` is the text of its flow file."""

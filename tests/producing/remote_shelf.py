@@ -34,6 +34,11 @@ def visit(*seconds: int) -> tuple[str, pa.RecordBatch]:
     return "visits", Shape("feed", VISITS).build_many(given, UPSERT, 0)
 
 
+def archive(channel: RemoteChannel, *ids: int) -> None:
+    """Commits sales that stay with the producer until they are asked for."""
+    assert channel.commit([sale(*ids)], lazy=True, durable=False) is not None
+
+
 @dataclass(frozen=True)
 class Commit:
     """What the channel was given."""

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import signal
-import socket
-import stat
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,83 +17,20 @@ from headgate.capture.source import SourceTable
 from headgate.clock import ManualClock
 from headgate.errors import (
     DefiniteError,
-    EnvironmentProblem,
     Location,
     ProducerBusy,
     StorageFull,
-    TransientError,
     UnknownTable,
 )
 from headgate.producing.remote import RemoteChannel
 from headgate.producing.remote_server import RemoteServer
-from tests.faults.processes import start
-from tests.producing.remote_shelf import START, Shelf, sale, visit
+from tests.producing.remote_shelf import START, Shelf, archive, sale, visit
 from tests.waiting import eventually
 
 SECOND = timedelta(seconds=1)
 LOGGER = "headgate.producing.remote_producer"
 MEASURED = pa.proxy_memory_pool(pa.default_memory_pool())
 """Lives as long as any buffer that was allocated from it."""
-
-
-@pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Path:
-    return tmp_path / "producers.json"
-
-
-@pytest.fixture
-def server(shelf: Shelf, address: Path, tmp_path: Path) -> Iterator[RemoteServer]:
-    spool = tmp_path / "spool"
-    spool.mkdir()
-    server = RemoteServer(
-        shelf.channel, address, spool_folder=spool, spool_bytes=1 << 20, patience=timedelta(seconds=0.5)
-    )
-    yield server
-    server.close()
-    assert not list(spool.iterdir())
-
-
-@pytest.fixture
-def channel(server: RemoteServer, address: Path) -> Iterator[RemoteChannel]:
-    channel = RemoteChannel(address, "feed", clock=ManualClock(START))
-    yield channel
-    channel.close()
-
-
-@pytest.fixture
-def child(server: RemoteServer, address: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    child = start("tests.producing.remote_shelf", address, request.param)
-    yield child
-    if child.poll() is None:
-        child.send_signal(signal.SIGCONT)
-        child.kill()
-    child.communicate()
-
-
-def said(child: subprocess.Popen[str]) -> str:
-    assert child.stdout is not None
-    return child.stdout.readline().strip()
-
-
-def go_on(child: subprocess.Popen[str]) -> None:
-    assert child.stdin is not None
-    child.stdin.write("\n")
-    child.stdin.flush()
-
-
-def stop(child: subprocess.Popen[str]) -> None:
-    """Returns once it does stand still."""
-    child.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
-
-
-def archive(channel: RemoteChannel, *ids: int) -> None:
-    assert channel.commit([sale(*ids)], lazy=True, durable=False) is not None
 
 
 # Calls
@@ -415,180 +345,3 @@ def test_demands_from_several_readers_while_the_producer_commits_take_every_comm
     assert shelf.ids == list(range(300))
     times = [commit.commit_at for commit in shelf.commits if commit.commit_at is not None]
     assert times == sorted(times)
-
-
-# Processes that die or stall
-
-
-@pytest.mark.parametrize("child", ["send"], indirect=True)
-def test_a_producer_that_stalls_and_dies_within_a_transaction_holds_nobody_up_and_leaves_nothing_behind(
-    child: subprocess.Popen[str], channel: RemoteChannel, shelf: Shelf, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert said(child) == "sending"
-    with pytest.raises(ProducerBusy, match=f"process {child.pid} on"):
-        channel.claim(["sales"])
-    stop(child)
-    channel.commit([visit(7)])
-    child.send_signal(signal.SIGKILL)
-    eventually(lambda: len(shelf.attached) == 1)
-    channel.claim(["sales"])
-    assert shelf.ids == [7]
-    assert f"process {child.pid} on" in caplog.text
-    assert "went away without closing; the transaction that it was sending is dropped" in caplog.text
-
-
-@pytest.mark.parametrize("child", ["send"], indirect=True)
-def test_a_producer_in_another_process_commits_and_starts_no_java(child: subprocess.Popen[str], shelf: Shelf) -> None:
-    assert said(child) == "sending"
-    assert Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text() == ""
-    go_on(child)
-    assert said(child) == "closed"
-    assert [commit.ids for commit in shelf.commits] == [(1, 2, 3)]
-    assert (shelf.attached, shelf.owners) == ([], {})
-
-
-@pytest.mark.parametrize("child", ["archive"], indirect=True)
-def test_what_a_killed_producer_had_archived_is_reported_as_lost(
-    child: subprocess.Popen[str], shelf: Shelf, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert said(child) == "archived"
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    shelf.pulls[0](None)
-    eventually(lambda: shelf.attached == [])
-    assert "went away without closing; 2 lazy commits with 3 rows that it had not flushed are lost" in caplog.text
-    shelf.pulls[0](None)
-    assert shelf.commits == []
-
-
-@pytest.mark.parametrize("child", ["archive"], indirect=True)
-def test_a_stalled_producer_fails_the_demand_in_time_and_answers_later_ones(
-    child: subprocess.Popen[str], channel: RemoteChannel, shelf: Shelf
-) -> None:
-    assert said(child) == "archived"
-    stop(child)
-    began = time.monotonic()
-    with pytest.raises(TransientError, match=r"did not answer a demand for 0.5 seconds.*2 lazy commits with 3 rows"):
-        shelf.pulls[0](None)
-    assert time.monotonic() - began < 5
-    channel.commit([sale(9)])
-    with pytest.raises(TransientError, match="did not answer"):
-        shelf.pulls[0](None)
-    child.send_signal(signal.SIGCONT)
-    shelf.pulls[0](None)
-    assert shelf.ids == [9, 1, 2, 3]
-    go_on(child)
-    assert said(child) == "closed"
-    assert shelf.ids == [9, 1, 2, 3]
-
-
-def test_someone_who_connects_and_says_nothing_holds_nobody_up(server: RemoteServer, address: Path) -> None:
-    silent = [socket.socket(socket.AF_UNIX) for _ in range(3)]
-    for one in silent:
-        one.connect(json.loads(address.read_text())["socket"])
-    channel = RemoteChannel(address, "feed")
-    assert channel.count("sales") == 0
-    channel.close()
-    silent[0].settimeout(5)
-    assert silent[0].recv(1) == b"", "it is sent away after a while"
-    for one in silent:
-        one.close()
-
-
-@pytest.mark.parametrize("child", ["many"], indirect=True)
-def test_a_large_commit_needs_little_memory(child: subprocess.Popen[str], shelf: Shelf) -> None:
-    shelf.keep = False
-    size = int(said(child))
-    assert size > 50e6
-    usual = pa.default_memory_pool()
-    pa.set_memory_pool(MEASURED)
-    try:
-        go_on(child)
-        assert said(child) == "closed"
-    finally:
-        pa.set_memory_pool(usual)
-    assert shelf.rows_seen == 2 << 20
-    assert 1 << 20 < MEASURED.max_memory() < 16 << 20
-
-
-# The server and its address
-
-
-def test_only_the_owner_can_read_the_address_and_enter_the_folder(server: RemoteServer, address: Path) -> None:
-    assert stat.S_IMODE(address.stat().st_mode) == 0o600
-    folder = Path(json.loads(address.read_text())["socket"]).parent
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    server.close()
-    assert not address.exists() and not folder.exists()
-    server.close()
-
-
-def test_a_server_leaves_the_address_of_its_successor(shelf: Shelf, address: Path, server: RemoteServer) -> None:
-    successor = RemoteServer(shelf.channel, address)
-    server.close()
-    RemoteChannel(address, "feed").close()
-    successor.close()
-    assert not address.exists()
-
-
-@pytest.mark.parametrize("key", ["0" * 64, "", "ü"])
-def test_a_wrong_secret_is_refused(server: RemoteServer, address: Path, tmp_path: Path, shelf: Shelf, key: str) -> None:
-    forged = tmp_path / "forged.json"
-    forged.write_text(json.dumps({**json.loads(address.read_text()), "key": key}))
-    with pytest.raises(DefiniteError, match="does not know this producer's secret"):
-        RemoteChannel(forged, "feed")
-    assert shelf.attached == []
-
-
-@pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", b"\x05\0\0\0\0\0\0\0\0\0\0\0[1,2]", os.urandom(4096)])
-def test_noise_is_sent_away(server: RemoteServer, address: Path, noise: bytes) -> None:
-    with socket.socket(socket.AF_UNIX) as stranger:
-        stranger.settimeout(5)
-        stranger.connect(json.loads(address.read_text())["socket"])
-        stranger.sendall(noise)
-        with suppress(ConnectionResetError):
-            assert stranger.recv(1) == b""
-    RemoteChannel(address, "feed").close()
-
-
-def test_without_a_warehouse_connecting_says_so(address: Path, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentProblem, match=r"no open warehouse takes producers here.*open it first"):
-        RemoteChannel(address, "feed")
-    address.write_text(json.dumps({"socket": str(tmp_path / "gone"), "key": "x"}))
-    with pytest.raises(EnvironmentProblem, match="no open warehouse"):
-        RemoteChannel(address, "feed")
-    address.write_text("{}")
-    with pytest.raises(EnvironmentProblem, match="does not hold the address"):
-        RemoteChannel(address, "feed")
-
-
-def test_a_closing_server_takes_lazy_commits_and_the_producer_is_told(
-    channel: RemoteChannel, server: RemoteServer, shelf: Shelf
-) -> None:
-    archive(channel, 1)
-    server.close()
-    assert shelf.ids == [1] and shelf.attached == []
-    with pytest.raises(TransientError, match=r"went away.*what it did not acknowledge may be missing"):
-        channel.commit([sale(2)])
-
-
-def test_lazy_commits_that_nobody_can_take_any_more_are_an_error(channel: RemoteChannel, server: RemoteServer) -> None:
-    archive(channel, 1)
-    server.close()
-    with pytest.raises(TransientError, match="1 lazy commits with 1 rows were only in this process"):
-        archive(channel, 2)
-    with pytest.raises(TransientError, match="only in this process"):
-        channel.close()
-
-
-def test_a_server_that_closes_within_a_transaction_drops_it(
-    channel: RemoteChannel, server: RemoteServer, shelf: Shelf
-) -> None:
-    def rows() -> Iterable[tuple[str, pa.RecordBatch]]:
-        yield sale(1)
-        server.close()
-        yield sale(2)
-
-    with pytest.raises(TransientError, match="went away"):
-        channel.commit(rows())
-    assert shelf.commits == []

@@ -15,11 +15,13 @@ import pygrametl
 import pytest
 from deltalake import DeltaTable
 from pygrametl.tables import CachedDimension, FactTable
+from pyspark.sql import DataFrame
 
 import headgate
 from headgate import Warehouse
 from headgate.errors import ProducerBusy
 from headgate.producing import Connection, OnDemand
+from headgate.runtime.procedures import Call, Procedure
 from tests.producing.depot import open_depot, project, rows_of
 
 ROOT = Path(__file__).parents[2]
@@ -129,12 +131,72 @@ def test_rows_in_memory_are_in_the_ledger_only_once_they_are_durable(tmp_path: P
         assert ledger.to_pyarrow_table().num_rows > before
 
 
+def test_a_procedure_hears_only_of_rows_that_are_durable(tmp_path: Path) -> None:
+    ends: list[tuple[int, int]] = []
+    heard: list[tuple[int, int, int]] = []
+
+    def hear(changes: DataFrame, call: Call) -> None:
+        log = opened.sources["etl"].log
+        ends.append((log.durable, log.end))
+        heard.extend((row.sale, row.item, row.amount) for row in changes.collect())
+
+    bell = Procedure("bell", "etl.sales", hear, writes=["bell"])
+    with headgate.open(project(tmp_path), procedures=[bell]) as opened, producer(opened, durable=False) as connection:
+        log = opened.sources["etl"].log
+        connection.cursor().execute("INSERT INTO sales VALUES (1, 1, 10)")
+        connection.commit()
+        assert log.durable < log.end
+        opened.refresh()
+        assert heard == [(1, 1, 10)]
+    assert ends and all(durable == end for durable, end in ends)
+
+
+def test_a_commit_that_is_more_than_memory_may_hold_goes_through_files(tmp_path: Path) -> None:
+    """Of a table with a key and of one without, whose equal rows all count."""
+    with (
+        open_depot(tmp_path, limits={"unwritten_bytes": 2_000, "transaction_bytes": 2_000}) as depot,
+        producer(depot, durable=False) as connection,
+    ):
+        cursor = connection.cursor()
+        cursor.execute("INSERT INTO sales VALUES (1, 1, 10)")
+        connection.commit()
+        cursor.insert("sales", [(sale % 50, sale % 2, 1) for sale in range(4_000)])
+        cursor.insert("customers", [(number, f"customer {number}") for number in range(1_000)])
+        connection.commit()
+        assert depot.sources["etl"].log.read("sales", 1, 2).files
+        cursor.execute("UPDATE customers SET name = 'Bea' WHERE id = 7")
+        connection.commit()
+        assert rows_of(depot, "SELECT * FROM sold") == [(0, 2_000, 2_000), (1, 2_001, 2_010)]
+        assert rows_of(depot, "SELECT COUNT(*), COUNT(DISTINCT sale), SUM(amount) FROM etl.sales") == [
+            (4_001, 50, 4_010)
+        ]
+        assert rows_of(depot, "SELECT COUNT(*), MAX(id), COUNT_IF(name = 'Bea') FROM etl.customers") == [
+            (1_000, 999, 1)
+        ]
+        depot.materialize()
+        assert rows_of(depot, "SELECT * FROM sold") == [(0, 2_000, 2_000), (1, 2_001, 2_010)]
+        assert rows_of(depot, "SELECT COUNT(*), SUM(amount) FROM etl.sales") == [(4_001, 4_010)]
+
+
 def test_a_commit_can_wait_for_the_table(depot: Warehouse) -> None:
     with producer(depot, durable=False) as connection:
         connection.cursor().executemany("INSERT INTO sales VALUES (?, ?, ?)", [(n, n % 3, 1) for n in range(500)])
         connection.commit(materialize=True)
         found = DeltaTable(depot.location("etl.sales")).to_pyarrow_table()
         assert sorted(found.column("sale").to_pylist()) == list(range(500))
+
+
+def test_what_derives_from_a_materialized_table_goes_on_after_opening_again(tmp_path: Path) -> None:
+    for number, sold in enumerate([[(1, 1, 10)], [(1, 2, 20)]], 1):
+        with open_depot(tmp_path) as depot:
+            with producer(depot) as connection:
+                connection.cursor().execute("INSERT INTO sales VALUES (?, 1, 10)", (number,))
+                connection.commit(materialize=True)
+            # Not asked for before the warehouse is closed, the first time.
+            assert number == 1 or rows_of(depot, "SELECT * FROM sold") == sold
+    with open_depot(tmp_path) as depot:
+        assert rows_of(depot, "SELECT * FROM sold") == [(1, 2, 20)]
+        assert rows_of(depot, "SELECT * FROM etl.sales") == [(1, 1, 10), (2, 1, 10)]
 
 
 def test_rows_move_from_the_overlay_to_the_table(depot: Warehouse) -> None:

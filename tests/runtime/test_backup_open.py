@@ -14,7 +14,7 @@ from headgate.capture.postgres.problems import SourceHistoryLost
 from headgate.config.project import load_project
 from headgate.runtime.backup import restore
 from headgate.runtime.spark_sessions import SparkSessions
-from tests.postgres.warehouses import project, rows
+from tests.postgres.warehouses import CITIES, project, rows
 from tests.scheduling.bank import deposit, open_bank
 from tests.waiting import eventually
 
@@ -69,10 +69,6 @@ def test_a_warehouse_that_works_is_copied_at_one_of_its_jobs(tmp_path: Path, spa
             assert ids == list(range(1, report.sources[0].position + 1))
 
 
-FLOWS = """
-CREATE STREAMING TABLE city;
-CREATE FLOW city_cdc AS AUTO CDC INTO city FROM bank.cities KEYS (id) STORED AS SCD TYPE 2;
-"""
 HISTORY = "SELECT id, name, __end_at IS NULL FROM city ORDER BY id, __start_at"
 
 
@@ -82,7 +78,7 @@ def test_a_database_goes_on_from_a_backup_or_is_read_afresh(
 ) -> None:
     with PostgresServer() as server:
         server.execute("CREATE TABLE cities (id int PRIMARY KEY, name text); INSERT INTO cities VALUES (1, 'Bern')")
-        settings = project(tmp_path, server.dsn, capture, ["cities"], FLOWS)
+        settings = project(tmp_path, server.dsn, capture, ["cities"], CITIES)
         with headgate.open(settings) as warehouse:
             warehouse.refresh()
             warehouse.backup(tmp_path / "copy")

@@ -15,13 +15,13 @@ from headgate.capture.source import SourceTable
 from headgate.cli.flow_check import CheckedFlow, NamesOnly, SparkTypes, Types, check_flows, read_flow_files
 from headgate.cli.problems import Problems
 from headgate.config.document import read_document, substitute
-from headgate.config.project import _explain, _path
+from headgate.config.project import explain, path_of
 from headgate.config.settings import Project
 from headgate.config.sources import MemorySourceSettings, PostgresSourceSettings, ProducerSourceSettings
 from headgate.errors import ConfigError, EnvironmentProblem, HeadgateError
 from headgate.runtime.catalog import WarehouseCatalog, source_entry
 from headgate.runtime.flows import Planner
-from headgate.runtime.sources import _schema
+from headgate.runtime.sources import declared_schema
 from headgate.runtime.spark_sessions import SparkSessions
 
 Tables = Mapping[str, SourceTable | None]
@@ -86,8 +86,8 @@ def read_project(file: Path) -> tuple[Project | None, Problems]:
             return Project.model_validate(values, context={"folder": file.absolute().parent}), problems
         except ValidationError as error:
             for detail in error.errors():
-                what, hint = _explain(_path(detail), detail)
-                problems.append(ConfigError(what, where=locate(_path(detail)), hint=hint))
+                what, hint = explain(path_of(detail), detail)
+                problems.append(ConfigError(what, where=locate(path_of(detail)), hint=hint))
             problems.sort(key=lambda problem: (problem.where and problem.where.line) or 0)
     return None, problems
 
@@ -127,7 +127,9 @@ def _declared(
         for column, text in declared.columns.items():
             with problems.collected():
                 is_typed = isinstance(types, SparkTypes)
-                schema.add(column, _schema(f"{name}.{table}", {column: text})[0].dataType if is_typed else NullType())
+                schema.add(
+                    column, declared_schema(f"{name}.{table}", {column: text})[0].dataType if is_typed else NullType()
+                )
         tables[table] = SourceTable(table, schema, declared.key) if len(problems) == before else None
     return tables
 

@@ -11,7 +11,7 @@ from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.problems import source_errors
 from headgate.capture.postgres.slot import publish_tables, require_logged, require_server, slot_name
 from headgate.capture.postgres.timestamp_tables import TimestampTable
-from headgate.capture.postgres.trigger_sql import _require_schema, _require_trigger_privilege
+from headgate.capture.postgres.trigger_sql import require_schema, require_trigger_privilege
 from headgate.cli.problems import Problems
 from headgate.config.sources import PostgresSourceSettings
 from headgate.errors import HeadgateError
@@ -48,11 +48,11 @@ def examine(project: str, source: str, settings: PostgresSourceSettings) -> Exam
             if settings.capture == "log":
                 require_server(connection, slot_name(project, source))
             elif settings.capture == "trigger":
-                _require_schema(connection)
+                require_schema(connection)
         if settings.capture == "trigger":
             for found in tables.values():
                 with problems.collected():
-                    _require_trigger_privilege(connection, found)
+                    require_trigger_privilege(connection, found)
         if settings.capture == "log":
             problems += _log_problems(settings.dsn, slot_name(project, source), tables)
     return Examined(tables, tuple(problems), tuple(warnings))

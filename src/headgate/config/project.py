@@ -39,14 +39,14 @@ def check_project(values: object, locate: Locate, folder: Path) -> Project:
     try:
         return Project.model_validate(values, context={"folder": folder})
     except ValidationError as error:
-        problems = [(_path(detail), detail) for detail in error.errors()]
+        problems = [(path_of(detail), detail) for detail in error.errors()]
         # The first in the file; several problems of one line keep their order.
         path, detail = min(problems, key=lambda problem: locate(problem[0]).line or 0)
-        what, hint = _explain(path, detail)
+        what, hint = explain(path, detail)
         raise ConfigError(what, where=locate(path), hint=hint) from None
 
 
-def _path(detail: ErrorDetails) -> KeyPath:
+def path_of(detail: ErrorDetails) -> KeyPath:
     """The error's path in the file; pydantic adds parts for a bad mapping key and for a source's type."""
     path = tuple(part for part in detail["loc"] if part != "[key]")
     if path[:1] == ("sources",):
@@ -56,7 +56,7 @@ def _path(detail: ErrorDetails) -> KeyPath:
     return path
 
 
-def _explain(path: KeyPath, detail: ErrorDetails) -> tuple[str, str | None]:
+def explain(path: KeyPath, detail: ErrorDetails) -> tuple[str, str | None]:
     """What is wrong and what to do about it."""
     dotted = ".".join(str(part) for part in path)
     context = detail.get("ctx", {})

@@ -189,18 +189,17 @@ class Engine:
     def materialize_tables(self, source: str, tables: Collection[str]) -> None:
         """Folds all that was committed to tables of a source into their Delta tables.
 
-        What derives from them is brought along: a table is never materialized past one that lags behind and reads it.
+        What derives from them is brought along and materialized too: a table is never past one that reads it.
         """
         self._require_open()
         job = self.bring(source, tables)
-        names = [f"{source}.{table}" for table in tables]
-        affected = set(names)
+        affected = {f"{source}.{table}" for table in tables}
         for stage in self._flows.stages():
             if not affected.isdisjoint(stage.inputs):
                 affected.add(stage.name)
         self._running.want(affected, job)
         self._running.wait(affected, job)
-        self._upkeep.materialize_replicas(names)
+        self._upkeep.materialize_stages(affected)
 
     def _source(self, name: str) -> Source:
         found = self._sources.get(name)

@@ -97,12 +97,12 @@ def next_job(
 
 def _declared_tables(source: str, settings: MemorySourceSettings | ProducerSourceSettings) -> dict[str, SourceTable]:
     return {
-        table: SourceTable(table, _schema(f"{source}.{table}", declared.columns), declared.key)
+        table: SourceTable(table, declared_schema(f"{source}.{table}", declared.columns), declared.key)
         for table, declared in settings.tables.items()
     }
 
 
-def _schema(table: str, columns: Mapping[str, str]) -> StructType:
+def declared_schema(table: str, columns: Mapping[str, str]) -> StructType:
     schema = StructType()
     for name, text in columns.items():
         try:

@@ -130,12 +130,19 @@ class Upkeep:
             )
             state.scratch.clean(self._folders_in_use)
 
-    def materialize_replicas(self, names: Collection[str]) -> None:
-        """Folds the overlays of some source tables into their Delta tables and records the versions."""
+    def materialize_stages(self, names: Collection[str]) -> None:
+        """The same for the tables of some stages, with which all that read them are given: on opening, a stage goes on from
+        where its own tables are, and must find its inputs there."""
         with self._lock:
-            jobs = {id(table): job for table, job in durable_jobs(self._flows.stages())}
-            tables = [table for name in names for table in self._replicas[name].target.physical()]
-            self._state.checkpoint([(table, jobs[id(table)]) for table in tables])
+            stages = self._flows.stages()
+            chosen = {
+                id(table)
+                for stage in stages
+                if stage.name in names
+                for stored in tables_of(stage)
+                for table in stored.physical()
+            }
+            self._state.checkpoint([(table, job) for table, job in durable_jobs(stages) if id(table) in chosen])
 
     def _folders_in_use(self) -> set[str]:
         tables = self._state.tables.physical()

@@ -69,7 +69,7 @@ class Objects:
 
 def install(connection: psycopg.Connection, objects: Objects, token: str) -> None:
     """Creates the audit table anew, with no table captured yet."""
-    _require_schema(connection)
+    require_schema(connection)
     _drop(connection, objects)
     with connection.transaction():
         # IF NOT EXISTS would ask for a privilege that is not needed when the schema is there.
@@ -86,7 +86,7 @@ def install(connection: psycopg.Connection, objects: Objects, token: str) -> Non
 def create_triggers(connection: psycopg.Connection, objects: Objects, tables: Iterable[PostgresTable]) -> None:
     """Has writes to these tables noted from now on; one short transaction per table."""
     for table in tables:
-        _require_trigger_privilege(connection, table)
+        require_trigger_privilege(connection, table)
         with connection.transaction():
             _wait_briefly(connection)
             _run(connection, _CREATE_TRIGGERS, objects, table)
@@ -262,7 +262,7 @@ def _wait_briefly(connection: psycopg.Connection) -> None:
     connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_WAIT)))
 
 
-def _require_trigger_privilege(connection: psycopg.Connection, table: PostgresTable) -> None:
+def require_trigger_privilege(connection: psycopg.Connection, table: PostgresTable) -> None:
     allowed = connection.execute("SELECT has_table_privilege(%s::oid, 'TRIGGER')", [table.oid]).fetchone()
     if allowed == (False,):
         user = connection.info.user
@@ -272,7 +272,7 @@ def _require_trigger_privilege(connection: psycopg.Connection, table: PostgresTa
         )
 
 
-def _require_schema(connection: psycopg.Connection) -> None:
+def require_schema(connection: psycopg.Connection) -> None:
     user, database = connection.info.user, connection.info.dbname
     allowed = connection.execute(
         "SELECT CASE WHEN n.oid IS NULL THEN has_database_privilege(current_database(), 'CREATE')"
