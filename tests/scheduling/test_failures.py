@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.errors import FlowFailed, TransientError
+from headgate.errors import FlowFailed, TransientError, UnknownTable
 from headgate.runtime.retrying import is_transient, retried
 from headgate.runtime.spark_sessions import SparkSessions
 from tests.scheduling.bank import deposit, open_bank, totals
@@ -48,6 +48,20 @@ def test_a_failing_job_is_named_and_others_go_on(tmp_path: Path, spark_sessions:
         assert {row.id for row in bank.sql("SELECT id FROM big").collect()} == {1, 3}
         deposit(bank, (4, 1, 500))
         assert len(bank.sql("SELECT id FROM shares").collect()) == 4
+
+
+def test_files_that_came_and_went_are_noticed(tmp_path: Path, spark_sessions: SparkSessions) -> None:
+    rich = "CREATE MATERIALIZED VIEW rich AS SELECT id FROM bank.accounts WHERE balance > 100;"
+    with open_bank(tmp_path) as bank:
+        deposit(bank, (1, 1, 10), (2, 1, 500))
+        (tmp_path / "flows" / "rich.sql").write_text(rich)
+        bank.resume()
+        assert [row.id for row in bank.sql("SELECT id FROM rich").collect()] == [2]
+        (tmp_path / "flows" / "rich.sql").unlink()
+        bank.resume()
+        with pytest.raises(UnknownTable, match="rich"):
+            bank.sql("SELECT id FROM rich")
+        assert totals(bank.sql("SELECT branch, total FROM totals")) == {1: 510}
 
 
 def test_passing_problems_are_tried_again() -> None:

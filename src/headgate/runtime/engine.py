@@ -109,7 +109,7 @@ class Engine:
                 # A crash came between: no stage may run through the jobs that are to be forgotten.
                 self._close_at({})
             with self._changing_flows():
-                self._flows.open(project.flow_files, procedures)
+                self._flows.open(procedures)
         except BaseException:
             self._shut()
             raise

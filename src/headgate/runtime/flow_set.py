@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
@@ -52,7 +51,6 @@ class FlowSet:
         self._replicas = replicas
         self._catch_up = catch_up
         self._flows: dict[str, RunningFlow] = {}
-        self._files: list[Path] = []
         self._declared: dict[str, tuple[str, str]] = {}
         self._procedures: dict[str, ProcedureStage] = {}
         self._late: list[Procedure] = []
@@ -137,11 +135,10 @@ class FlowSet:
 
     # defining
 
-    def open(self, files: Sequence[Path], procedures: Sequence[Procedure] = ()) -> None:
-        """Opens the procedures, the flows of the files and those that programs declared before."""
+    def open(self, procedures: Sequence[Procedure] = ()) -> None:
+        """Opens the procedures, the flows of the project's files and those that programs declared before."""
         check_zones(procedures)
         self._archive_procedures({procedure.name for procedure in procedures})
-        self._files = list(files)
         self._late = [each for each in procedures if each.on not in self._replicas.stages]
         for procedure in procedures:
             if procedure not in self._late:
@@ -154,7 +151,7 @@ class FlowSet:
         self._define(declared)
 
     def read_again(self) -> None:
-        """Takes the files as they are now."""
+        """Takes the project's files as they are now, new ones too and without those that went."""
         self._define(self._declared)
 
     def declare(self, name: str, sql: str) -> None:
@@ -169,7 +166,10 @@ class FlowSet:
 
     def _define(self, declared: Mapping[str, tuple[str, str]]) -> None:
         """Makes the files' flows and these of programs the warehouse's: opens, builds, replaces and archives as needed."""
-        statements = [*read_statements(self._files), *(view_statement(name, sql) for name, sql in declared.values())]
+        statements = [
+            *read_statements(self._state.project.flow_files),
+            *(view_statement(name, sql) for name, sql in declared.values()),
+        ]
         catalog = self._state.catalog.sources_only()
         for stage in self._procedures.values():
             if stage.procedure.on in self._replicas.stages:
