@@ -26,6 +26,8 @@ from headgate.capture.memory import MemorySource
 
 LINES = {"tiny": 48_000, "small": 2_880_000, "full": 28_800_000}
 ROUNDS = {"tiny": 3, "small": 9, "full": 7}
+WARM_UP_JOBS = {"tiny": 4, "small": 20, "full": 30}
+"""Until code is compiled and the footers of most files have been read: a warehouse that has been open for a while."""
 STREAM_JOBS = {"tiny": 10, "small": 210, "full": 210}
 MEMORY_ROWS = {"tiny": (20_000, 100_000), "small": (2_000_000, 10_000_000), "full": (2_000_000, 10_000_000)}
 OVERLAY_ROWS = {"tiny": 20_000, "small": 2_880_000, "full": 2_880_000}
@@ -70,7 +72,7 @@ class Loaded:
         return seconds(self.warehouse.refresh)
 
 
-def load(folder: Path, lines: int, *, uuid_keys: bool = False) -> Loaded:
+def load(folder: Path, lines: int, warm_up_jobs: int, *, uuid_keys: bool = False) -> Loaded:
     kind = "uuid" if uuid_keys else "bigint"
     place = folder / f"{kind}-{lines}"
     shop = Shop(lines, uuid_keys=uuid_keys)
@@ -81,7 +83,7 @@ def load(folder: Path, lines: int, *, uuid_keys: bool = False) -> Loaded:
     took = seconds(warehouse.refresh)
     say(f"  loaded and built in {took:.0f} s")
     loaded = Loaded(warehouse, shop, source)
-    for _ in range(4):
+    for _ in range(warm_up_jobs):
         loaded.job("mixed")
     return loaded
 
@@ -179,7 +181,9 @@ def main() -> None:
         folder = Path(place)
         growth: dict[str, float] = {}
         for uuid_keys in (True, False):
-            here, tenth = load(folder, lines, uuid_keys=uuid_keys), load(folder, lines // 10, uuid_keys=uuid_keys)
+            here, tenth = (
+                load(folder, each, WARM_UP_JOBS[scale], uuid_keys=uuid_keys) for each in (lines, lines // 10)
+            )
             times = in_turns({"here": lambda h=here: h.job("mixed"), "tenth": lambda t=tenth: t.job("mixed")}, rounds)
             growth["uuid" if uuid_keys else "scattered"] = median(times["here"]) / median(times["tenth"])
             tenth.warehouse.close()
