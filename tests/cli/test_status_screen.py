@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -130,7 +131,8 @@ def test_watching_shows_it_again(service: Canned, monkeypatch: pytest.MonkeyPatc
         if len(waited) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("headgate.cli.status.time.sleep", wait)
+    # Not `time.sleep` itself, which threads of other tests may use.
+    monkeypatch.setattr("headgate.cli.status.time", SimpleNamespace(sleep=wait))
     found = CliRunner().invoke(cli, ["status", "--url", service.url, "--watch", "--json"])
     assert waited == [2.0, 2.0, 2.0]
     assert [json.loads(line)["name"] for line in found.stdout.splitlines()] == ["shop"] * 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 from examples.order_entry.readers import READERS, Reader, Visit
@@ -57,7 +58,7 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> Journal:
     """100 line items from before, 2 more at 10 s and 3 more at 20 s."""
     kept = Journal(100)
     for at, lines in ((10.0, 2), (20.0, 3)):
-        monkeypatch.setattr("time.monotonic", lambda at=at: at)
+        monkeypatch.setattr("examples.order_entry.tills.time", SimpleNamespace(monotonic=lambda at=at: at))
         kept.note(lines)
     return kept
 
