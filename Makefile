@@ -26,8 +26,9 @@ demo: $(INSTALLED) ## Watch a shop on a private PostgreSQL being captured, kept 
 
 # The tests' data are tiny: what costs time is compiling.
 test $(TINY): export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+# A third process works while others wait: for servers, for time to pass.
 test: $(INSTALLED) ## Run all tests
-	$(PYTHON) -m pytest -q -n 2 --dist worksteal --durations=10
+	$(PYTHON) -m pytest -q -n 3 --dist worksteal --durations=10
 
 thorough: $(INSTALLED) ## Every test, many more random flows and every point of a crash; takes hours
 	HEADGATE_EXAMPLES=100 $(PYTHON) -m pytest -q -n 2 --dist worksteal -m ""

@@ -5,43 +5,44 @@
 `drain_vs_pg_recvlogical` compares with PostgreSQL's own tool, which only copies the stream into a file: both drain the same
 prepared WAL. `lag_p99_ms` is from a transaction's commit until it is durable in the stream log. `oltp_p95` is pgbench's
 95th percentile at 60 % of the capacity that it has without capture, with a method attached that nobody asks
-anything of, against no capture; the timestamp method's indexes count as its own. There, headgate's own threads yield to the
-server and pgbench (nice), as they would not share a machine; what the server does for capture has its full weight.
+anything of, against no capture; the timestamp method's indexes count as its own. There, headgate's own threads only get what the
+server and pgbench leave idle, as they would not share a machine; what the server does for capture has its full weight.
+`oltp_p95.pg_recvlogical` is the same with PostgreSQL's own reader, the least that any reader of the log takes.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.oltp import TABLES, Oltp
-from benchmarks.oltp_capture import METHODS, Attached, clean_up, open_method
+from benchmarks.oltp_capture import METHODS, NAME, Attached, clean_up, open_method
 from benchmarks.report import in_turns, median, parse_scale, publish, say, seconds
 from headgate.capture.gears.agent import Agent
 from headgate.capture.postgres.log import LogMethod
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
-from headgate.config.gears import CaptureMethod, Gear, GearSettings
+from headgate.config.gears import Gear, GearSettings
 
 WAREHOUSES = {"tiny": 4, "small": 10, "full": 20}
 DRAIN_ROUNDS = {"tiny": 1, "small": 3, "full": 5}
 DRAIN_SECONDS = {"tiny": 2, "small": 15, "full": 60}
 BULK_ROWS = {"tiny": 50_000, "small": 1_000_000, "full": 5_000_000}
 LAG_SECONDS = {"tiny": 2, "small": 15, "full": 60}
-PAIRS = {"tiny": 1, "small": 8, "full": 12}
+PAIRS = {"tiny": 1, "small": 7, "full": 12}
 PAIR_SECONDS = {"tiny": 2, "small": 8, "full": 15}
 SHARE_OF_CAPACITY = 0.6
 LAG_SHARE = 0.3
@@ -87,11 +88,7 @@ def drain_figures(oltp: Oltp, kind: str, prepare: Callable[[str], None], rounds:
 
         def tool() -> float:
             name = next(left[1])
-            command = [
-                *(str(oltp.server.binaries / "pg_recvlogical"), "--start", "--no-loop", "-d", dsn),
-                *("-S", f"plain_{name}", "-E", end, "-f", str(folder / "received")),
-                *("-o", "proto_version=1", "-o", f"publication_names={name}"),
-            ]
+            command = [*receive(oltp, database, f"plain_{name}", name, folder / "received"), "-E", end]
             took = seconds(lambda: subprocess.run(command, check=True, timeout=1800))
             (folder / "received").unlink()
             return took
@@ -185,9 +182,47 @@ def _lags(oltp: Oltp, database: str, gear: Gear, rate: float, length: float) -> 
     return late
 
 
+def receive(oltp: Oltp, database: str, slot: str, publication: str, file: Path) -> list[str]:
+    """PostgreSQL's own reader of a slot, which copies the stream into a file."""
+    return [
+        *(str(oltp.server.binaries / "pg_recvlogical"), "--start", "--no-loop", "-d", oltp.server.dsn_of(database)),
+        *("-S", slot, "-f", str(file), "-o", "proto_version=1", "-o", f"publication_names={publication}"),
+    ]
+
+
+class Receiving:
+    """That reader at work until `close`: the least that any capture from the log takes from the source."""
+
+    def __init__(self, oltp: Oltp, database: str) -> None:
+        self._oltp = oltp
+        self._database = database
+        with oltp.server.connect(database) as connection:
+            connection.execute(f"CREATE PUBLICATION {NAME} FOR ALL TABLES".encode())
+            connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [NAME])
+        command = receive(oltp, database, NAME, NAME, Path(os.devnull))
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    def close(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait()
+        clean_up(self._oltp, self._database)
+
+
+def attach(oltp: Oltp, database: str, name: str) -> Attached | Receiving | None:
+    match name:
+        case "none":
+            return None
+        case "pg_recvlogical":
+            return Receiving(oltp, database)
+        case "log" | "trigger" | "timestamp":
+            return yielding(partial(Attached, oltp, database, name))
+    raise ValueError(name)
+
+
 def oltp_figures(oltp: Oltp, database: str, pairs: int, length: float) -> dict[str, object]:
-    """Each round measures the capacity, then without capture and with every method, in an order that rotates."""
-    variants: tuple[Literal["none"] | CaptureMethod, ...] = ("none", *METHODS)
+    """Each round measures the capacity, then without capture and with every reader, in an order that rotates."""
+    readers = ("pg_recvlogical", *METHODS)
+    variants = ("none", *readers)
     p95: dict[str, list[float]] = {name: [] for name in variants}
     cpu: dict[str, list[float]] = {name: [] for name in variants}
     rates: list[float] = []
@@ -196,7 +231,7 @@ def oltp_figures(oltp: Oltp, database: str, pairs: int, length: float) -> dict[s
         turn = number % len(variants)
         for name in (*variants[turn:], *variants[:turn]):
             oltp.reset(database)
-            attached = None if name == "none" else yielding(partial(Attached, oltp, database, name))
+            attached = attach(oltp, database, name)
             used = oltp.cpu_seconds()
             transactions = oltp.run(database, length, rate=rates[-1])
             cpu[name].append((oltp.cpu_seconds() - used) / len(transactions))
@@ -204,12 +239,12 @@ def oltp_figures(oltp: Oltp, database: str, pairs: int, length: float) -> dict[s
                 attached.close()
             start = transactions.ended_at.min()
             p95[name].append(transactions.between(start + 0.15 * length, start + length).percentile(95))
-            say(f"  {name:<10} p95 {p95[name][-1]:7.2f} ms   server {cpu[name][-1] * 1e3:6.3f} ms CPU a transaction")
+            say(f"  {name:<14} p95 {p95[name][-1]:7.2f} ms   server {cpu[name][-1] * 1e3:6.3f} ms CPU a transaction")
 
     def against_none(values: dict[str, list[float]]) -> dict[str, float]:
         return {
             name: median([value / none for value, none in zip(values[name], values["none"], strict=True)])
-            for name in METHODS
+            for name in readers
         }
 
     return {
@@ -229,10 +264,10 @@ def capacity_of(oltp: Oltp, database: str, length: float) -> float:
 
 
 def yielding(make: Callable[[], Made]) -> Made:
-    """Makes something in a thread of low priority, which the threads that it starts inherit."""
+    """Makes something in a thread that runs only where nothing else wants to, and so do the threads that it starts."""
 
     def lower() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
     with ThreadPoolExecutor(1, initializer=lower) as pool:
         return pool.submit(make).result()
