@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from headgate.dataflow.accumulators import Running
 from headgate.dataflow.graph import Aggregate, AsOfJoin, Node, Scan
-from headgate.dataflow.lineage import is_read_above, table_column
+from headgate.dataflow.lineage import table_column
 from headgate.dataflow.relation import Keys, Relation
 from headgate.dataflow.rulebook import RULES
 from headgate.dataflow.typed_graph import TypedGraph
@@ -38,7 +37,7 @@ class _Recording:
     """Implements `Run` on no data."""
 
     def __init__(self, graph: TypedGraph) -> None:
-        self._graph = graph
+        self.graph = graph
         self.found: set[Demand] = set()
 
     def delta(self, node: Node) -> Relation | None:
@@ -91,18 +90,6 @@ class _Recording:
 
     def recomputes(self, below: Node, group: tuple[str, ...]) -> None:
         pass
-
-    def type_of(self, node: Node, column: str) -> str:
-        return self._graph.types[node][column]
-
-    def running(self, node: Aggregate) -> Running | None:
-        return self._graph.forms.get(node)
-
-    def sensitive(self, node: Node) -> frozenset[str]:
-        return self._graph.sensitive.get(node, frozenset())
-
-    def is_read(self, node: Node, column: str) -> bool:
-        return is_read_above(self._graph.root, node, column)
 
     def only_later(self, node: AsOfJoin, moved: Relation) -> bool:
         stored = table_column(node.left, node.at)

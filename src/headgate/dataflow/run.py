@@ -11,14 +11,20 @@ All are relations that run lazily inside one Spark execution unless something fo
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from headgate.dataflow.accumulators import Running
 from headgate.dataflow.graph import Aggregate, AsOfJoin, Node, Scan
 from headgate.dataflow.relation import Keys, Relation
 
+if TYPE_CHECKING:
+    from headgate.dataflow.typed_graph import TypedGraph
+
 
 class Run(Protocol):
+    @property
+    def graph(self) -> TypedGraph:
+        """The flow's graph, with its types."""
+
     def delta(self, node: Node) -> Relation | None: ...
 
     def spans(self, node: Node) -> Relation | None: ...
@@ -64,18 +70,6 @@ class Run(Protocol):
 
     def recomputes(self, below: Node, group: tuple[str, ...]) -> None:
         """Tells that each touched group is computed at each of its jobs, from the rows just asked for."""
-
-    def type_of(self, node: Node, column: str) -> str:
-        """The column's Spark SQL type."""
-
-    def running(self, node: Aggregate) -> Running | None:
-        """The node as running sums, or None when its groups are recomputed."""
-
-    def sensitive(self, node: Node) -> frozenset[str]:
-        """The node's calls whose floating point value depends on the order of rows."""
-
-    def is_read(self, node: Node, column: str) -> bool:
-        """Whether anything above the node reads this column of it."""
 
     def only_later(self, node: AsOfJoin, moved: Relation) -> bool:
         """Whether each of these changes of the dimension is known to concern no left row of an earlier job."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headgate.dataflow.accumulators import Running, running, why_not_running
 from headgate.dataflow.graph import Aggregate, Node
-from headgate.dataflow.lineage import all_nodes
+from headgate.dataflow.lineage import all_nodes, is_read_above
 from headgate.dataflow.ordered import order_sensitive
 from headgate.dataflow.reference import plain_sql
 
@@ -28,6 +28,22 @@ class TypedGraph:
     """The others, and the call because of which."""
     sensitive: Mapping[Node, frozenset[str]]
     """The calls whose floating point value depends on the order of rows, where there are some."""
+
+    def type_of(self, node: Node, column: str) -> str:
+        """The column's Spark SQL type."""
+        return self.types[node][column]
+
+    def running(self, node: Aggregate) -> Running | None:
+        """The node as running sums, or None when its groups are recomputed."""
+        return self.forms.get(node)
+
+    def order_sensitive(self, node: Node) -> frozenset[str]:
+        """The node's calls whose floating point value depends on the order of rows."""
+        return self.sensitive.get(node, frozenset())
+
+    def is_read(self, node: Node, column: str) -> bool:
+        """Whether anything above the node reads this column of it."""
+        return is_read_above(self.root, node, column)
 
     @property
     def states(self) -> tuple[Aggregate, ...]:

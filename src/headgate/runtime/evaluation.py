@@ -13,7 +13,6 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from headgate.dataflow.accumulators import Running
 from headgate.dataflow.graph import (
     Aggregate,
     AsOfJoin,
@@ -28,7 +27,7 @@ from headgate.dataflow.graph import (
     Window,
     walk,
 )
-from headgate.dataflow.lineage import is_read_above, table_column
+from headgate.dataflow.lineage import table_column
 from headgate.dataflow.relation import UNTIL, Keys, Relation, as_changes, column_list, netted, quoted
 from headgate.dataflow.rulebook import RULES
 from headgate.dataflow.rules.aggregate import Fused, fuse
@@ -64,7 +63,7 @@ class Evaluation:
         most_rows: int,
     ) -> None:
         self._flow = flow
-        self._graph = graph
+        self.graph = graph
         self._tables = tables
         self._states = states
         self._views = views
@@ -88,10 +87,10 @@ class Evaluation:
 
     def result(self, *, keyed: bool) -> pa.Table | None:
         """The flow's changes, netted, or None. With a key, a row that changed to itself may be among them."""
-        fused = fuse(self._graph.root, self) if keyed else None
+        fused = fuse(self.graph.root, self) if keyed else None
         if fused is not None:
             return self._fused_result(fused)
-        delta = self.delta(self._graph.root)
+        delta = self.delta(self.graph.root)
         if delta is None:
             return None
         settled = self.settle(netted(delta))
@@ -109,7 +108,7 @@ class Evaluation:
         self.state_changes[fused.node] = state.rename_columns([*fused.state_columns.values(), JOB, WEIGHT])
         for flag in fused.kept_flags:
             rows = rows.filter(rows.column(flag))
-        return rows.select([*self._graph.root.columns, JOB, WEIGHT]) if rows.num_rows else None
+        return rows.select([*self.graph.root.columns, JOB, WEIGHT]) if rows.num_rows else None
 
     def delta(self, node: Node) -> Relation | None:
         if node not in self._deltas:
@@ -362,24 +361,12 @@ class Evaluation:
         found = self._looked_up.get(scan)
         return int(found.num_rows) if found is not None else self._tables[scan.table].count(self._after)
 
-    def type_of(self, node: Node, column: str) -> str:
-        return self._graph.types[node][column]
-
-    def running(self, node: Aggregate) -> Running | None:
-        return self._graph.forms.get(node)
-
-    def sensitive(self, node: Node) -> frozenset[str]:
-        return self._graph.sensitive.get(node, frozenset())
-
-    def is_read(self, node: Node, column: str) -> bool:
-        return is_read_above(self._graph.root, node, column)
-
     def only_later(self, node: AsOfJoin, moved: Relation) -> bool:
         stored = table_column(node.left, node.at)
         rows = self._values.get(moved.source)
         if stored is None or stored[1] != COMMIT_AT or rows is None or rows.num_rows > _FEW_ROWS:
             return False
-        for job, effect in _earliest_effects(rows, node, self.is_read(node, node.end)).items():
+        for job, effect in _earliest_effects(rows, node, self.graph.is_read(node, node.end)).items():
             before = self._newest_commit_at(JobId(job - 1))
             if before is not None and before >= effect:
                 return False

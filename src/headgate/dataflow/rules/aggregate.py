@@ -24,9 +24,9 @@ def _call_outputs(node: Aggregate, sensitive: frozenset[str]) -> list[str]:
 
 
 def aggregate_delta(node: Aggregate, run: Run) -> Relation | None:
-    form = run.running(node)
+    form = run.graph.running(node)
     if form is None:
-        sensitive = run.sensitive(node)
+        sensitive = run.graph.order_sensitive(node)
         return recomputed(
             run, node.input, node.keys, node.columns, lambda rows, moments: _groups(node, sensitive, rows, moments)
         )
@@ -115,7 +115,7 @@ def fuse(root: Node, run: Run) -> Fused | None:
     while isinstance(node, Filter | Project):
         above.append(node)
         node = node.input
-    form = run.running(node) if isinstance(node, Aggregate) else None
+    form = run.graph.running(node) if isinstance(node, Aggregate) else None
     if not isinstance(node, Aggregate) or form is None:
         return None
     sums = _sums_after_jobs(node, form, run)
@@ -189,7 +189,7 @@ def _groups(node: Aggregate, sensitive: frozenset[str], rows: str, moments: str)
 
 
 def aggregate_rows(node: Aggregate, run: Run, keys: Keys | None) -> Relation | None:
-    form = run.running(node)
+    form = run.graph.running(node)
     wanted = keys and keys.only(node.keys)
     if form is not None:
         state = run.state_rows(node, wanted)
@@ -197,11 +197,11 @@ def aggregate_rows(node: Aggregate, run: Run, keys: Keys | None) -> Relation | N
     below = run.rows(node.input, wanted)
     if below is None and node.keys:
         return None
-    sensitive = run.sensitive(node) if below is not None else frozenset()
+    sensitive = run.graph.order_sensitive(node) if below is not None else frozenset()
     outputs = ", ".join([*(quoted(key) for key in node.keys), *_call_outputs(node, sensitive)])
     if below is None:
         empty = ", ".join(
-            f"CAST(NULL AS {run.type_of(node.input, name)}) AS {quoted(name)}" for name in node.input.columns
+            f"CAST(NULL AS {run.graph.type_of(node.input, name)}) AS {quoted(name)}" for name in node.input.columns
         )
         return select(f"SELECT {outputs} FROM (SELECT {empty or '1'}) WHERE false", node.columns)
     by = f" GROUP BY {column_list(node.keys)}" if node.keys else ""

@@ -114,7 +114,7 @@ def _inner_delta(node: AsOfJoin, run: Run, rays: Relation | None) -> Relation | 
             (*node.right.columns, _FROM, _TO),
         )
         moved = rays and select(
-            f"SELECT {names}, {_FROM}, CAST(NULL AS {run.type_of(node.right, node.end)}) AS {_TO}, {JOB}, {WEIGHT}"
+            f"SELECT {names}, {_FROM}, CAST(NULL AS {run.graph.type_of(node.right, node.end)}) AS {_TO}, {JOB}, {WEIGHT}"
             f" FROM {rays.source}",
             (*node.right.columns, _FROM, _TO),
         )
@@ -158,9 +158,9 @@ def _rays(node: AsOfJoin, run: Run, delta: Relation) -> Relation:
 
 def _end_column(node: AsOfJoin, run: Run, qualifier: str) -> str:
     """The end of validity, if anybody reads it; else NULL, so that closing a version concerns no row before."""
-    if run.is_read(node, node.end):
+    if run.graph.is_read(node, node.end):
         return f"{qualifier}{quoted(node.end)}"
-    return f"CAST(NULL AS {run.type_of(node.right, node.end)}) AS {quoted(node.end)}"
+    return f"CAST(NULL AS {run.graph.type_of(node.right, node.end)}) AS {quoted(node.end)}"
 
 
 def _outputs(node: AsOfJoin, run: Run) -> str:
@@ -184,7 +184,7 @@ def _equal(node: AsOfJoin) -> str:
 def _extension(node: AsOfJoin, run: Run, column: str) -> str:
     """What a left row without a version has in a right column."""
     known = node.miss == "unknown" and column == node.surrogate_key
-    return f"CAST({UNKNOWN_MEMBER if known else 'NULL'} AS {run.type_of(node.right, column)})"
+    return f"CAST({UNKNOWN_MEMBER if known else 'NULL'} AS {run.graph.type_of(node.right, column)})"
 
 
 def _extended(node: AsOfJoin, run: Run, left: Relation, *, weighted: bool) -> Relation:

@@ -191,7 +191,7 @@ def _negated(relation: Relation) -> Relation:
 def null_extended(node: Node, run: Run, left: Relation, *, weighted: bool = True) -> Relation:
     """The left rows with the right side's columns NULL, in their types."""
     right = node.inputs[1]
-    nulls = [f"CAST(NULL AS {run.type_of(right, column)}) AS {quoted(column)}" for column in right.columns]
+    nulls = [f"CAST(NULL AS {run.graph.type_of(right, column)}) AS {quoted(column)}" for column in right.columns]
     more = left.marks if weighted else ()
     return select(
         f"SELECT {', '.join([column_list(left.columns), *nulls, *more])} FROM {left.source}",

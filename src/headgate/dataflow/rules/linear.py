@@ -105,8 +105,8 @@ def _branches(node: UnionAll, run: Run, parts: list[Relation | None], *, weighte
     """The branches in the union's own types: one of them alone would have its own."""
     cast: list[Relation | None] = []
     for branch, part in zip(node.branches, parts, strict=True):
-        types = {column: run.type_of(node, column) for column in node.columns}
-        if part is not None and any(run.type_of(branch, column) != kind for column, kind in types.items()):
+        types = {column: run.graph.type_of(node, column) for column in node.columns}
+        if part is not None and any(run.graph.type_of(branch, column) != kind for column, kind in types.items()):
             outputs = [f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind in types.items()]
             outputs += part.marks if weighted else ()
             part = select(f"SELECT {', '.join(outputs)} FROM {part.source}", node.columns, spanned=part.spanned)

@@ -11,7 +11,7 @@ from headgate.dataflow.run import Run
 
 def window_delta(node: Window, run: Run) -> Relation | None:
     def operator(rows: str, moments: str) -> str:
-        calls = _calls(node, run.sensitive(node), (AT,))
+        calls = _calls(node, run.graph.order_sensitive(node), (AT,))
         return f"SELECT {column_list((*node.input.columns, AT, NEXT))}, {calls} FROM {rows}"
 
     return recomputed(run, node.input, node.partition, node.columns, operator)
@@ -20,7 +20,7 @@ def window_delta(node: Window, run: Run) -> Relation | None:
 def window_rows(node: Window, run: Run, keys: Keys | None) -> Relation | None:
     rows = run.rows(node.input, keys and keys.only(node.partition))
     return rows and select(
-        f"SELECT {column_list(node.input.columns)}, {_calls(node, run.sensitive(node))} FROM {rows.source}",
+        f"SELECT {column_list(node.input.columns)}, {_calls(node, run.graph.order_sensitive(node))} FROM {rows.source}",
         node.columns,
     )
 
