@@ -31,7 +31,11 @@ VIEWS = [
 ]
 
 
-@pytest.mark.parametrize("limits", [{"small_table_rows": 1}, {"batch_rows": 4}], ids=["in memory", "from files"])
+@pytest.mark.parametrize(
+    "limits",
+    [{"small_table_rows": 1}, pytest.param({"batch_rows": 4}, marks=pytest.mark.thorough)],
+    ids=["in memory", "from files"],
+)
 def test_rows_that_differ_in_nulls_only_are_different(world: MakeWorld, limits: dict[str, int]) -> None:
     found = world(TABLES, views=VIEWS, limits={**limits, "rows_per_file": 4})
     found.commit(*(Insert("t", {"id": number, **row}) for number, row in enumerate(ROWS)))

@@ -27,6 +27,7 @@ def test_aggregates_from_files_are_exact_after_every_job(world: MakeWorld) -> No
     test_aggregates.exercise(world(test_aggregates.TABLES, views=views, limits=LIMITS))
 
 
+@pytest.mark.thorough
 def test_subqueries_from_files_are_exact_after_every_job(world: MakeWorld) -> None:
     views = [
         View("outside", "SELECT id, a FROM s.t WHERE a NOT IN (SELECT a FROM s.u)"),

@@ -19,7 +19,7 @@ ASKED = os.environ.get("HEADGATE_EXAMPLES")
 
 
 @settings(
-    max_examples=int(ASKED) if ASKED else 3,
+    max_examples=int(ASKED) if ASKED else 2,
     derandomize=ASKED is None,
     database=None,
     deadline=None,

@@ -71,6 +71,7 @@ def _exercise(world: World, seed: int) -> None:
         world.materialize()
 
 
+@pytest.mark.thorough
 def test_rows_that_change_in_many_jobs_of_a_batch_are_exact_at_each(world: MakeWorld) -> None:
     limits = {"small_table_rows": 1, "rows_per_file": 4}
     _exercise(world(TABLES, [Dimension("versions", "d")], VIEWS, limits=limits), seed=2)

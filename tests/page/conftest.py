@@ -1,4 +1,4 @@
-"""One market, one service and one browser for all tests of the page, and a tab for each."""
+"""One market, one service and one browser for the tests of a file, and a tab for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = 15_000
 expect.set_options(timeout=PATIENCE)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def market(tmp_path_factory: pytest.TempPathFactory, spark_sessions: SparkSessions) -> Iterator[Warehouse]:
     with open_market(tmp_path_factory.mktemp("market")) as warehouse:
         sell(warehouse, (1, "tea", 5), (2, "cup", 9))
@@ -25,13 +25,13 @@ def market(tmp_path_factory: pytest.TempPathFactory, spark_sessions: SparkSessio
         yield warehouse
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def server(market: Warehouse) -> Iterator[Server]:
     with Server(market, port=0) as server:
         yield server
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with open_browser() as browser:
         yield browser

@@ -301,6 +301,8 @@ def test_many_clients_at_once_all_get_the_same(server: Server, client: Client) -
         assert all(found == expected for found in threads.map(work, clients))
 
 
+# The command line's tests stop such a process in every run.
+@pytest.mark.thorough
 def test_a_serving_process_stops_cleanly_when_it_is_told(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'src'}"}

@@ -41,7 +41,8 @@ def _text(value: object) -> str:
     return f"{value:.6e}" if isinstance(value, float | Decimal) else repr(value)
 
 
-@pytest.mark.slow
+# Every run of the tests has them as flows in `tests/tpch`.
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", QUERIES, ids=lambda path: path.stem)
 def test_a_tpch_graph_gives_the_query_s_result(spark: SparkSession, tables: dict[str, str], path: Path) -> None:
     text = path.read_text()

@@ -73,6 +73,7 @@ def test_a_paused_former_owner_cannot_append(tmp_path: Path) -> None:
     assert [entry.body["job"] for entry in open_ledger(tmp_path).entries("cut")] == list(range(251))
 
 
+@pytest.mark.thorough
 def test_appends_stay_fast_and_files_few_after_a_thousand_entries(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path)
 
