@@ -153,6 +153,21 @@ def test_a_table_is_what_its_changes_make_it(
         twin.connection.close()
 
 
+def test_the_greatest_value_goes_with_a_row_that_was_not_in_memory() -> None:
+    twin = Twin([], 0, False)
+    with twin.connection:
+        twin.insert((0, "b", 7))
+        twin.commit()
+        twin.greatest("n")
+        twin.rename("b", None)
+        twin.greatest("n")
+        twin.commit()
+        twin.greatest("n")
+        twin.delete(0)
+        twin.rollback()
+        twin.greatest("n")
+
+
 def test_growing_keys_need_no_look_at_the_rows() -> None:
     shelf = Shelf(GOODS)
     shelf.content["goods"] = [{"id": 5, "name": "a", "n": 1}]

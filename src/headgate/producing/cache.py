@@ -114,6 +114,8 @@ class Cache:
         """Puts a row in the place of one that was found, or removes that."""
         known = self._wake()
         key = self.key_of(old)
+        if known.get(key) is UNKNOWN:
+            known.learn(key, old)
         if new is None:
             known.set(key, None)
             return
