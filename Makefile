@@ -54,9 +54,9 @@ bench: $(INSTALLED) ## Run one benchmark: make bench NAME=maintenance SCALE=tiny
 	$(PYTHON) -m benchmarks.$(NAME) --scale $(SCALE)
 
 ci: lint test $(INSTALLED) ## All that must pass: lint, test, tiny benchmarks, demo
-	@$(MAKE) --no-print-directory -j 3 --output-sync=target $(TINY) demo DEMO_SECONDS=15
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(TINY) demo DEMO_SECONDS=15
 
-# Three at a time: at this size the figures mean nothing, only that they run.
+# Two at a time: at this size the figures mean nothing, only that they run.
 $(TINY): tiny-%: $(INSTALLED)
 	$(PYTHON) -m benchmarks.$* --scale tiny
 

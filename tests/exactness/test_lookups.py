@@ -67,6 +67,7 @@ def test_lookups_are_exact_after_every_job(world: MakeWorld) -> None:
     exercise(world(TABLES, [Dimension("dim", "d", track=("name",))], VIEWS))
 
 
+@pytest.mark.thorough
 def test_lookups_into_large_dimensions_are_exact_after_every_job(world: MakeWorld) -> None:
     limits = {"small_table_rows": 1, "rows_per_file": 2}
     exercise(world(TABLES, [Dimension("dim", "d", track=("name",))], VIEWS, limits))
