@@ -64,7 +64,7 @@ def test_the_image_runs_the_service_and_asks_after_its_health() -> None:
 
 @pytest.mark.skipif(
     shutil.which("systemd-analyze") is None,
-    reason="systemd-analyze is not installed; other tests read the unit",
+    reason="systemd-analyze is what checks units, and it is not installed; other tests here read what the unit says",
 )
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     program = shlex.split(unit()["Service"]["ExecStart"])[0]

@@ -1,4 +1,4 @@
-"""Producers in other processes: calls, commits, demands, and what happens when one of the two sides dies or stalls."""
+"""Producers behind the warehouse's socket: calls, commits, lazy commits and demands."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ from tests.waiting import eventually
 
 SECOND = timedelta(seconds=1)
 LOGGER = "headgate.producing.remote_producer"
-MEASURED = pa.proxy_memory_pool(pa.default_memory_pool())
-"""Lives as long as any buffer that was allocated from it."""
 
 
 # Calls

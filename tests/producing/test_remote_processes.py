@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,8 +27,6 @@ from headgate.producing.remote_server import RemoteServer
 from tests.producing.remote_shelf import Shelf, archive, sale, visit
 from tests.waiting import eventually
 
-SECOND = timedelta(seconds=1)
-LOGGER = "headgate.producing.remote_producer"
 MEASURED = pa.proxy_memory_pool(pa.default_memory_pool())
 """Lives as long as any buffer that was allocated from it."""
 

@@ -72,7 +72,7 @@ def test_every_answer_is_a_state_of_the_sources_and_every_receipt_is_true(
     assert not clock_shift or abs(clock_shift) < 1 or verdict.counts["clock warnings"]
 
 
-# Every run of the tests has a cluster in `test_kills`, whose answers are judged in the same way.
+# Every run of the tests has a cluster in `tests/deploy/test_standalone_cluster.py`.
 @pytest.mark.thorough
 @pytest.mark.parametrize("executor", ["staged", "sequential"])
 def test_the_same_holds_on_a_cluster(dsns: dict[str, str], tmp_path: Path, executor: str) -> None:
