@@ -51,6 +51,8 @@ format: $(INSTALLED) ## Format the code and sort its imports
 	$(PYTHON) -m ruff format .
 
 bench: $(INSTALLED) ## Run one benchmark: make bench NAME=maintenance SCALE=tiny|small|full
+	@case " $(BENCHMARKS) " in *" $(NAME) "*) ;; *) \
+		echo "there is no benchmark $(NAME); there are $(BENCHMARKS)" >&2; exit 2 ;; esac
 	$(PYTHON) -m benchmarks.$(NAME) --scale $(SCALE)
 
 ci: lint test $(INSTALLED) ## All that must pass: lint, test, tiny benchmarks, demo
