@@ -33,7 +33,7 @@ CREATE FLOW item_changes AS AUTO CDC INTO item FROM shop.item_s KEYS (item_id) S
 
 SALES_QUERY = """
 SELECT p.purc_id AS ticket, i.__sk AS item_sk, c.customer_sk, s.store_sk, m.promotion_sk, d.date_sk,
-       SUM(l.qty) AS qty, SUM(l.qty * l.price) AS revenue, COUNT(*) AS lines
+       SUM(l.qty) AS qty, {revenue} AS revenue, COUNT(*) AS lines
 FROM shop.purchases p
 LEFT JOIN shop.customer c ON c.customer_id = p.customer_id
 LEFT JOIN shop.store s ON s.store_id = p.store_id
@@ -45,10 +45,12 @@ GROUP BY p.purc_id, i.__sk, c.customer_sk, s.store_sk, m.promotion_sk, d.date_sk
 """
 
 
-def project(storage: Path, flows: Path, key_type: str, spark: dict[str, str]) -> dict[str, object]:
+def project(
+    storage: Path, flows: Path, key_type: str, spark: dict[str, str], revenue: str = "SUM(l.qty * l.price)"
+) -> dict[str, object]:
     """The project of the shop; purchases are known by a key of the given type."""
     flows.mkdir(parents=True, exist_ok=True)
-    text = f"{ITEM_FLOW}\nCREATE MATERIALIZED VIEW store_sales AS{SALES_QUERY};\n"
+    text = f"{ITEM_FLOW}\nCREATE MATERIALIZED VIEW store_sales AS{SALES_QUERY.format(revenue=revenue)};\n"
     (flows / "store_sales.sql").write_text(text, encoding="utf-8")
     tables: dict[str, dict[str, object]] = {
         "purchases": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from headgate.capture.source import Freshness, Sample, Source
 from headgate.clock import SystemClock
 from headgate.delta.changes import BEGINNING, JobId
 from headgate.errors import TransientError
-from headgate.scheduling.cutter import Closed, Cutter
+from headgate.scheduling.cutter import CROWDED_REST, Closed, Cutter
 from headgate.scheduling.policy import Need
 
 
@@ -43,7 +44,15 @@ class Bench:
         self.cuts: list[frozenset[str]] = []
         self.busy = False
         sources = cast(Mapping[str, Source], {"one": self.one, "two": self.two})
-        self.cutter = Cutter(sources, SystemClock(), timedelta(seconds=20), self._close_job, lambda _: self.busy)
+        self.crowded = False
+        self.cutter = Cutter(
+            sources,
+            SystemClock(),
+            timedelta(seconds=20),
+            self._close_job,
+            lambda _: self.busy,
+            lambda: self.crowded,
+        )
         self._number = 0
 
     def _close_job(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
@@ -122,3 +131,28 @@ def test_closing_tells_those_who_wait() -> None:
     bench.cutter.close()
     with pytest.raises(Exception, match="closed"):
         waiting.result(10)
+
+
+def test_while_readers_crowd_spark_those_who_come_share_a_later_cut(bench: Bench) -> None:
+    bench.one.may_go.set()
+    bench.crowded, bench.cutter.batch_seconds = True, 60.0
+    waiting = [bench.ask("one") for _ in range(3)]
+    time.sleep(0.3)
+    assert not bench.cuts
+    bench.crowded = False
+    assert {closed.result(10).job for closed in waiting} == {1}
+
+
+def test_a_crowd_holds_up_cuts_no_longer_than_the_batch_is_worth(bench: Bench) -> None:
+    bench.one.may_go.set()
+    bench.crowded, bench.cutter.batch_seconds = True, 0.05
+    began = time.monotonic()
+    assert bench.ask("one").result(10).job == 1
+    assert bench.ask("one").result(10).job == 2
+    assert time.monotonic() - began >= 0.05 * (1 + CROWDED_REST)
+
+
+def test_a_deadline_does_not_wait_for_a_crowd(bench: Bench) -> None:
+    bench.one.may_go.set()
+    bench.crowded, bench.cutter.batch_seconds = True, 1.0
+    assert bench.ask("one", deadline=1.5).result(1.4).job == 1

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Row
 
 from headgate.delta.changes import JobId
 from headgate.errors import SnapshotGone
+from headgate.runtime.reads import Rows
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.storage import Folder
 
@@ -21,12 +22,15 @@ from headgate.warehouse.storage import Folder
 class Answer:
     """The rows of a query or table at a job. Closing it (or letting it go) lets the snapshot go."""
 
-    def __init__(self, dataframe: DataFrame, job: JobId, storage: Folder, release: Callable[[], None]) -> None:
+    def __init__(
+        self, dataframe: DataFrame, job: JobId, storage: Folder, rows: Rows, release: Callable[[], None]
+    ) -> None:
         self._dataframe = dataframe
         self.job = job
         self.read_seconds = 0.0
         """Time spent on bringing rows to this program."""
         self._storage = storage
+        self._rows = rows
         self._release = release
         self._finalizer = weakref.finalize(self, release)
 
@@ -46,13 +50,13 @@ class Answer:
 
     def collect(self) -> list[Row]:
         """All rows in this program's memory."""
-        with self._reading() as frame:
+        with self._reading() as frame, self._rows.counted():
             return frame.collect()
 
     def to_arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
+        """All rows as an Arrow table; the open answers to the same query at the same snapshot are read once."""
         with self._reading() as frame:
-            return frame.toArrow()
+            return self._rows.arrow(frame.toArrow)
 
     @contextmanager
     def _reading(self) -> Iterator[DataFrame]:
@@ -64,7 +68,8 @@ class Answer:
             self.read_seconds += time.monotonic() - began
 
     def close(self) -> None:
-        """Lets the snapshot go; closing twice is closing once."""
+        """Lets the snapshot go, and the rows; closing twice is closing once."""
+        self._rows = self._rows.unread()
         self._finalizer()
 
     def __enter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from threading import RLock
 
 import pyarrow as pa
@@ -17,10 +17,11 @@ from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, Location, UnknownTable
 from headgate.runtime.answer import Answer
 from headgate.runtime.flows import FlowPlan, first_line
+from headgate.runtime.reads import Reads
 from headgate.runtime.state import State
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.views import Views
-from headgate.sql.references import replace_tables, table_references
+from headgate.sql.references import is_repeatable, replace_tables, table_references
 from headgate.warehouse.local import local_frame
 from headgate.warehouse.problems import storage_problems, translate
 from headgate.warehouse.storage import Folder
@@ -37,6 +38,7 @@ class Reader:
         self._stored = state.tables.get
         self._plan = plan
         self._storage = storage
+        self.reads = Reads()
         self._evaluating = RLock()
         self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
 
@@ -96,12 +98,13 @@ class Reader:
         except BaseException:
             snapshot.release()
             raise
-        return Answer(frame, snapshot.job, self._storage, snapshot.release)
+        same = snapshot.same(text) if is_repeatable(text) else None
+        return Answer(frame, snapshot.job, self._storage, self.reads.rows(same), snapshot.release)
 
     def constant(self, rows: Sequence[tuple[str, ...]], columns: str) -> Answer:
         """Rows that come from no table."""
         frame = self._session.createDataFrame(list(rows), columns)
-        return Answer(frame, JobId(0), self._storage, lambda: None)
+        return Answer(frame, JobId(0), self._storage, self.reads.rows(), lambda: None)
 
     def table(self, name: str, job: JobId | None) -> Answer:
         known = self._known(name)
@@ -115,7 +118,7 @@ class Reader:
         except BaseException:
             snapshot.release()
             raise
-        return Answer(frame, snapshot.job, self._storage, snapshot.release)
+        return Answer(frame, snapshot.job, self._storage, self.reads.rows(), snapshot.release)
 
     def _known(self, name: str) -> str:
         entry = self._catalog.find(name)
@@ -147,6 +150,7 @@ class Reader:
     def _fragment_frame(self, snapshot: Snapshot, plan: FlowPlan, job: JobId) -> DataFrame:
         """Runs what is not incremental; functions of context are evaluated once per job."""
         assert plan.fragment is not None
+        snapshot.definitions.append(plan.fingerprint)
         place = (plan.name, plan.fingerprint, job)
         schema = plan.entry.schema
         if place in self._evaluated:
@@ -182,6 +186,8 @@ class Snapshot:
         self.views = Views(reader._session)
         self._pins: list[Pin] = []
         self._frames: dict[str, DataFrame] = {}
+        self.definitions: list[str] = []
+        """Of what is not stored but run for the query."""
 
     def pin(self, name: str) -> None:
         for table in self._reader._stored_tables(name):
@@ -197,6 +203,10 @@ class Snapshot:
         shown = [column for column in frame.columns if column in entry.schema.names]
         shown += [column for column in entry.hidden.names if hidden(column)]
         return self.views.of_frame(frame.select(*[quoted(column) for column in shown]))
+
+    def same(self, text: str) -> Hashable:
+        """Equal for queries that have the same rows: what is built anew has other bases, or another definition."""
+        return text, self.job, tuple(pin.base for pin in self._pins), tuple(self.definitions)
 
     def release(self) -> None:
         for pin in self._pins:

@@ -1,6 +1,6 @@
 """Closes jobs for queries that no snapshot satisfies: one actor, so that waiting queries share cuts.
 
-    needs ──► (while the replicas they need are busy, more come in) ──► plan ──► sample ──► capture ──► close ──► job
+    needs ──► (while what they need or Spark is busy, more come in) ──► plan ──► sample ──► capture ──► close ──► job
 
 Of a source, one capture is under way at a time; those who come meanwhile are planned together for the next. Cuts whose
 sources differ do not wait for each other. What cannot be captured fails the queries that need that source, nobody else.
@@ -26,6 +26,10 @@ LONGEST_GATHERING = 2.0
 """Seconds that a cut waits at most for the tables to take what was cut before."""
 REST = 0.5
 """After a batch the next cut is made when this part of the time has passed that the batch took."""
+CROWDED_REST = 4.0
+"""The same while readers crowd Spark: no more than a fifth of the time then goes into batches."""
+LONGEST_CROWDED = 5.0
+"""Seconds that such a rest takes at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +64,16 @@ class Cutter:
         window: timedelta,
         close_job: Callable[[Mapping[str, Sample]], tuple[JobId, bool]],
         are_busy: Callable[[frozenset[str]], bool],
+        are_crowded: Callable[[], bool],
     ) -> None:
-        """`close_job` closes the open job at what is captured; `are_busy` tells whether tables are on their way to an earlier one."""
+        """`close_job` closes the open job at what is captured; `are_busy` tells whether tables are on their way to an
+        earlier one, `are_crowded` whether readers have to share what Spark has."""
         self._sources = sources
         self._clock = clock
         self._window = window
         self._close_job = close_job
         self._are_busy = are_busy
+        self._are_crowded = are_crowded
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._seconds: dict[str, float] = {}
@@ -75,6 +82,8 @@ class Cutter:
         self._closed = False
         self._cut_at = time.monotonic()
         self.cuts = 0
+        self.batch_seconds = 0.0
+        """How long the tables took lately to take what was cut."""
         self._captures = ThreadPoolExecutor(max(1, len(sources)), thread_name_prefix="cut")
         self._thread = threading.Thread(target=self._loop, name="scheduler", daemon=True)
         self._thread.start()
@@ -119,6 +128,7 @@ class Cutter:
             while True:
                 self._changed.wait_for(lambda: self._closed or self._waiting)
                 self._gather()
+                self._let_read()
                 if self._closed:
                     return
                 cut = self._next()
@@ -144,6 +154,17 @@ class Cutter:
             elif rest_until is None or now >= rest_until or self._is_urgent(3 * (now - self._cut_at)):
                 return
             self._changed.wait(min(left, 0.05 if rest_until is None else max(0.001, min(0.05, rest_until - now))))
+
+    def _let_read(self) -> None:
+        """While readers crowd Spark, who comes waits until some are done: in a moment one cut serves them all.
+
+        Their rows could hardly be read any sooner, and what is being read meanwhile has Spark for itself.
+        """
+        end = self._cut_at + self.batch_seconds + min(CROWDED_REST * self.batch_seconds, LONGEST_CROWDED)
+        while not self._closed and time.monotonic() < end and self._are_crowded():
+            if self._is_urgent(3 * self.batch_seconds):
+                return
+            self._changed.wait(0.05)
 
     def _is_urgent(self, seconds: float) -> bool:
         """Whether someone who waits has a deadline within this time."""

@@ -215,7 +215,10 @@ class Scheduler:
         self.executor.want(query.tables, job)
         while not self.executor.wait(query.tables, job, self._patience(query)):
             pass
-        query.spark += time.monotonic() - began
+        took = time.monotonic() - began
+        query.spark += took
+        if query.closed is not None and query.closed.is_new:
+            self.cutter.batch_seconds = took
 
     def _rows(self, query: Query, after: JobId, upto: JobId) -> int:
         """Source changes that the jobs hold of the tables' sources."""

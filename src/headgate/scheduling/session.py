@@ -25,7 +25,7 @@ class Answer(SnapshotAnswer):
     def __init__(self, answer: SnapshotAnswer, receipt: Receipt | None) -> None:
         # The snapshot is this answer's from now on.
         answer._finalizer.detach()
-        super().__init__(answer._dataframe, answer.job, answer._storage, answer._release)
+        super().__init__(answer._dataframe, answer.job, answer._storage, answer._rows, answer._release)
         self._receipt = receipt
 
     @property

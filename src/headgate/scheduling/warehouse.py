@@ -73,7 +73,9 @@ class Warehouse(Engine):
         self._background: Background | None = None
         super().__init__(project, clock, takeover, step, progress, procedures)
         try:
-            self._cutter = Cutter(self._sources, clock, CAPTURE_WINDOW, self._cut_for_queries, self._are_busy)
+            self._cutter = Cutter(
+                self._sources, clock, CAPTURE_WINDOW, self._cut_for_queries, self._are_busy, self._are_crowded
+            )
             self._scheduler = Scheduler(
                 self._state, self._flows, self._reader, self._running, self._cutter, self._sources
             )
@@ -156,6 +158,10 @@ class Warehouse(Engine):
         """Whether a table, or what it derives from, has not taken what was cut before: a new cut would wait for that."""
         known = [table for table in tables if self._state.catalog.find(table) is not None]
         return any(self._running.is_wanted(stage.name) for stage in self._flows.needed(known))
+
+    def _are_crowded(self) -> bool:
+        """Whether more answers are being read than Spark has slots for."""
+        return self._reader.reads.running > self._state.sessions.context.defaultParallelism
 
     def _shut(self) -> None:
         for part in (self._background, self._cutter):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sqlglot import exp
 
 from headgate.errors import DefiniteError, Location
+from headgate.sql.functions import context_function
 from headgate.sql.names import folded, quoted
 from headgate.sql.positions import QueryText
 
@@ -29,6 +31,13 @@ def table_references(text: str, where: Location) -> list[TableReference]:
     """The tables that a query reads, in the order of the text; names of common table expressions are none."""
     query = QueryText(text, where)
     return [_reference(query, table) for table in _tables(_parsed(query))]
+
+
+@lru_cache(maxsize=512)
+def is_repeatable(text: str) -> bool:
+    """Whether the query has the same rows whenever it is run over the same tables."""
+    tree = _parsed(QueryText(text, Location("query")))
+    return not any(isinstance(node, exp.TableSample) or context_function(node) is not None for node in tree.walk())
 
 
 def replace_tables(text: str, mapping: Mapping[str, str]) -> str:

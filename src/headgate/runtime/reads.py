@@ -1,0 +1,62 @@
+"""Reading rows into this program: how many answers are at it, and once for all who ask the same of the same snapshot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+
+
+class Reads:
+    """All answers that are open."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        """Answers whose rows are being read just now."""
+        self._lock = threading.Lock()
+        self._rows: WeakValueDictionary[Hashable, Rows] = WeakValueDictionary()
+
+    def rows(self, same: Hashable = None) -> Rows:
+        """The rows of an answer, shared with the open ones that are the same; None is the same as no other."""
+        if same is None:
+            return Rows(self)
+        with self._lock:
+            found = self._rows.get(same)
+            if found is None:
+                self._rows[same] = found = Rows(self)
+            return found
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        with self._lock:
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.running -= 1
+
+
+class Rows:
+    """The rows of one answer, or of several that are the same."""
+
+    def __init__(self, reads: Reads) -> None:
+        self.counted = reads.counted
+        self._reads = reads
+        self._lock = threading.Lock()
+        self._arrow: pa.Table | None = None
+
+    def arrow(self, read: Callable[[], pa.Table]) -> pa.Table:
+        """What was read before, or is being read; whoever waits reads by itself when that fails or is called off."""
+        with self._lock:
+            if self._arrow is None:
+                with self.counted():
+                    self._arrow = read()
+            return self._arrow
+
+    def unread(self) -> Rows:
+        """The same, to be held in its place once nobody reads it any more."""
+        return Rows(self._reads)

@@ -1,0 +1,108 @@
+"""The same query at the same snapshot is read once for all who ask it, and never for anyone who asks something else."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headgate.runtime.reads import Reads
+from headgate.runtime.spark_sessions import SparkSessions
+from headgate.sql.references import is_repeatable
+from tests.scheduling.bank import deposit, open_bank
+
+ALL = "SELECT branch, total FROM totals"
+DATED = "CREATE MATERIALIZED VIEW dated AS SELECT id, {} AS factor, current_date() AS day FROM bank.accounts;"
+
+
+def test_open_answers_to_the_same_query_share_their_rows(tmp_path: Path, spark_sessions: SparkSessions) -> None:
+    with open_bank(tmp_path) as bank:
+        deposit(bank, (1, 1, 10))
+        first, second = bank.sql(ALL), bank.session().sql(f"{ALL} CURRENCY BOUND ANY")
+        rows = first.to_arrow()
+        assert second.job == first.job and second.to_arrow() is rows
+        assert rows.to_pylist() == [{"branch": 1, "total": 10}]
+        first.close()
+        assert second.to_arrow() is rows
+        with bank.sql(f"{ALL} WHERE branch = 1") as other:
+            assert other.to_arrow() is not rows
+        deposit(bank, (2, 1, 5))
+        with bank.sql(ALL) as later:
+            assert later.to_arrow().to_pylist() == [{"branch": 1, "total": 15}]
+        with (
+            bank.sql("SELECT branch, rand() AS r FROM totals") as one,
+            bank.sql("SELECT branch, rand() AS r FROM totals") as two,
+        ):
+            assert one.job == two.job and one.to_arrow() != two.to_arrow()
+
+
+def test_what_is_defined_anew_is_not_shared_with_what_was(tmp_path: Path, spark_sessions: SparkSessions) -> None:
+    text = "SELECT id, factor FROM dated"
+    kept = "SELECT branch, total FROM totals"
+    flows = "CREATE MATERIALIZED VIEW totals AS SELECT branch, SUM({} * balance) AS total FROM bank.accounts GROUP BY branch;"
+    with open_bank(tmp_path, DATED.format(1) + flows.format(1)) as bank:
+        deposit(bank, (1, 1, 10))
+        with bank.sql(text) as before, bank.sql(kept) as stored:
+            assert before.to_arrow().column("factor").to_pylist() == [1]
+            assert stored.to_arrow().column("total").to_pylist() == [10]
+            (tmp_path / "flows" / "bank.sql").write_text(DATED.format(2) + flows.format(2))
+            bank.resume()
+            with bank.sql(text) as after, bank.sql(kept) as rebuilt:
+                assert after.job == before.job == rebuilt.job == stored.job
+                assert after.to_arrow().column("factor").to_pylist() == [2]
+                assert rebuilt.to_arrow().column("total").to_pylist() == [20]
+
+
+@pytest.mark.parametrize(
+    ("query", "repeatable"),
+    [
+        ("SELECT a, SUM(b) FROM t GROUP BY a", True),
+        ("SELECT a FROM t WHERE d < current_date()", False),
+        ("SELECT * FROM (SELECT uuid() AS u FROM t)", False),
+        ("SELECT a FROM t TABLESAMPLE (10 PERCENT)", False),
+    ],
+)
+def test_what_can_come_out_otherwise_is_not_shared(query: str, repeatable: bool) -> None:
+    assert is_repeatable(query) is repeatable
+
+
+def test_many_at_once_read_once_and_count_as_one() -> None:
+    reads, may_go, calls, running = Reads(), threading.Event(), [], []
+    held = [reads.rows("q") for _ in range(8)]
+
+    def read() -> pa.Table:
+        assert may_go.wait(60)
+        calls.append(1)
+        running.append(reads.running)
+        return pa.table({"a": [1]})
+
+    with ThreadPoolExecutor(8) as pool:
+        found = [pool.submit(rows.arrow, read) for rows in held]
+        may_go.set()
+        assert len({id(each.result(60)) for each in found}) == 1
+    assert calls == [1] and running == [1] and reads.running == 0
+    assert reads.rows("q") is held[0] and reads.rows() is not reads.rows()
+
+
+def test_who_waits_for_a_read_that_fails_reads_by_itself() -> None:
+    reads = Reads()
+    mine, others = reads.rows("q"), reads.rows("q")
+
+    def fail() -> pa.Table:
+        raise RuntimeError("called off")
+
+    with pytest.raises(RuntimeError, match="called off"):
+        mine.arrow(fail)
+    assert others.arrow(lambda: pa.table({"a": [1]})).num_rows == 1
+    assert reads.running == 0
+
+
+def test_rows_go_with_the_last_answer() -> None:
+    reads = Reads()
+    held = reads.rows("q")
+    held.arrow(lambda: pa.table({"a": [1]}))
+    del held
+    assert reads.rows("q").arrow(lambda: pa.table({"a": [2]})).to_pydict() == {"a": [2]}
