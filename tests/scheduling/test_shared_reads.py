@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,6 +38,15 @@ def test_open_answers_to_the_same_query_share_their_rows(tmp_path: Path, spark_s
             bank.sql("SELECT branch, rand() AS r FROM totals") as two,
         ):
             assert one.job == two.job and one.to_arrow() != two.to_arrow()
+
+
+def test_readers_crowd_spark_when_they_are_more_than_its_slots(tmp_path: Path, spark_sessions: SparkSessions) -> None:
+    with open_bank(tmp_path) as bank, ExitStack() as reading:
+        for crowded in (False, False, True):
+            reading.enter_context(bank._reader.reads.counted())
+            assert bank._are_crowded() is crowded
+        reading.close()
+        assert not bank._are_crowded()
 
 
 def test_what_is_defined_anew_is_not_shared_with_what_was(tmp_path: Path, spark_sessions: SparkSessions) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -22,11 +22,11 @@ class Reads:
     def rows(self, same: Hashable = None) -> Rows:
         """The rows of an answer, shared with the open ones that are the same; None is the same as no other."""
         if same is None:
-            return Rows(self)
+            return Rows(self.counted)
         with self._lock:
             found = self._rows.get(same)
             if found is None:
-                self._rows[same] = found = Rows(self)
+                self._rows[same] = found = Rows(self.counted)
             return found
 
     @contextmanager
@@ -43,9 +43,8 @@ class Reads:
 class Rows:
     """The rows of one answer, or of several that are the same."""
 
-    def __init__(self, reads: Reads) -> None:
-        self.counted = reads.counted
-        self._reads = reads
+    def __init__(self, counted: Callable[[], AbstractContextManager[None]]) -> None:
+        self.counted = counted
         self._lock = threading.Lock()
         self._arrow: pa.Table | None = None
 
@@ -59,4 +58,4 @@ class Rows:
 
     def unread(self) -> Rows:
         """The same, to be held in its place once nobody reads it any more."""
-        return Rows(self._reads)
+        return Rows(self.counted)

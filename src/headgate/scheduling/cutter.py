@@ -27,7 +27,7 @@ LONGEST_GATHERING = 2.0
 REST = 0.5
 """After a batch the next cut is made when this part of the time has passed that the batch took."""
 CROWDED_REST = 4.0
-"""The same while readers crowd Spark: no more than a fifth of the time then goes into batches."""
+"""The same while readers crowd Spark, so that about a fifth of the time goes into batches."""
 LONGEST_CROWDED = 5.0
 """Seconds that such a rest takes at most."""
 
