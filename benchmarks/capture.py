@@ -42,8 +42,9 @@ DRAIN_ROUNDS = {"tiny": 1, "small": 3, "full": 5}
 DRAIN_SECONDS = {"tiny": 2, "small": 15, "full": 60}
 BULK_ROWS = {"tiny": 50_000, "small": 1_000_000, "full": 5_000_000}
 LAG_SECONDS = {"tiny": 2, "small": 15, "full": 60}
-PAIRS = {"tiny": 1, "small": 7, "full": 12}
-PAIR_SECONDS = {"tiny": 2, "small": 8, "full": 15}
+PAIRS = {"tiny": 1, "small": 15, "full": 30}
+PAIR_SECONDS = {"tiny": 2, "small": 4, "full": 8}
+CAPACITY_RUNS = 5
 SHARE_OF_CAPACITY = 0.6
 LAG_SHARE = 0.3
 EVERYTHING = 1 << 62
@@ -210,7 +211,7 @@ class Receiving:
 
 def attach(oltp: Oltp, database: str, name: str) -> Attached | Receiving | None:
     match name:
-        case "none":
+        case "none" | "control":
             return None
         case "pg_recvlogical":
             return Receiving(oltp, database)
@@ -220,20 +221,22 @@ def attach(oltp: Oltp, database: str, name: str) -> Attached | Receiving | None:
 
 
 def oltp_figures(oltp: Oltp, database: str, pairs: int, length: float) -> dict[str, object]:
-    """Each round measures the capacity, then without capture and with every reader, in an order that rotates."""
-    readers = ("pg_recvlogical", *METHODS)
-    variants = ("none", *readers)
+    """Without capture and with every reader, in rounds whose order rotates; `control` is without capture once more.
+
+    Many short rounds: the machine's own ups and downs last for seconds.
+    """
+    compared = ("control", "pg_recvlogical", *METHODS)
+    variants = ("none", *compared)
     p95: dict[str, list[float]] = {name: [] for name in variants}
     cpu: dict[str, list[float]] = {name: [] for name in variants}
-    rates: list[float] = []
+    rate = SHARE_OF_CAPACITY * median([capacity_of(oltp, database, length / 2) for _ in range(CAPACITY_RUNS)])
     for number in range(pairs):
-        rates.append(SHARE_OF_CAPACITY * capacity_of(oltp, database, length / 2))
         turn = number % len(variants)
         for name in (*variants[turn:], *variants[:turn]):
             oltp.reset(database)
             attached = attach(oltp, database, name)
             used = oltp.cpu_seconds()
-            transactions = oltp.run(database, length, rate=rates[-1])
+            transactions = oltp.run(database, length, rate=rate)
             cpu[name].append((oltp.cpu_seconds() - used) / len(transactions))
             if attached is not None:
                 attached.close()
@@ -241,18 +244,17 @@ def oltp_figures(oltp: Oltp, database: str, pairs: int, length: float) -> dict[s
             p95[name].append(transactions.between(start + 0.15 * length, start + length).percentile(95))
             say(f"  {name:<14} p95 {p95[name][-1]:7.2f} ms   server {cpu[name][-1] * 1e3:6.3f} ms CPU a transaction")
 
-    def against_none(values: dict[str, list[float]]) -> dict[str, float]:
-        return {
-            name: median([value / none for value, none in zip(values[name], values["none"], strict=True)])
-            for name in readers
-        }
+    def against_none(values: dict[str, list[float]], percent: float = 50) -> dict[str, float]:
+        return {name: float(np.percentile(np.divide(values[name], values["none"]), percent)) for name in compared}
 
     return {
         "oltp_p95": against_none(p95),
+        "oltp_p95_lower_quartile": against_none(p95, 25),
+        "oltp_p95_upper_quartile": against_none(p95, 75),
         "oltp_cpu": against_none(cpu),
         "oltp_p95_ms": {name: median(values) for name, values in p95.items()},
         "oltp_cpu_ms": {name: median(values) * 1e3 for name, values in cpu.items()},
-        "oltp_rate_per_s": median(rates),
+        "oltp_rate_per_s": rate,
     }
 
 

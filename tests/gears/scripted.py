@@ -11,6 +11,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 from headgate.capture.gears.agent import Agent
+from headgate.capture.gears.leisure import Leisure
 from headgate.capture.gears.method import Task
 from headgate.capture.source import Sample
 from headgate.clock import Clock, ManualClock
@@ -40,9 +41,12 @@ class ScriptedMethod:
         self.most_reading = 0
         self.trouble: dict[str, list[Exception]] = defaultdict(list)
         """Errors that the next attempts of a step fail with."""
+        self.publishing: Callable[[], None] = lambda: None
+        """What publishing takes."""
         self.read_delay: Callable[[int], float] = lambda number: 0.0
         self.transactions = 0
         self.closed = False
+        self.leisure = Leisure()
         self._clock = clock
         self._changed = threading.Condition()
         self._committed = self._planned = captured
@@ -92,6 +96,7 @@ class ScriptedMethod:
 
     def publish(self, batch: Positions) -> None:
         self._attempt("publish")
+        self.publishing()
         with self._changed:
             self.published.append(batch)
             self.captured = batch[1]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from headgate.capture.gears.leisure import Leisure
 from headgate.capture.source import Sample
 
 Range = TypeVar("Range")
@@ -35,6 +36,11 @@ class Method(Protocol[Range, Batch]):
     @property
     def captured(self) -> int:
         """On the scale of `Sample.position`: what is durably in the stream log."""
+        ...
+
+    @property
+    def leisure(self) -> Leisure:
+        """The rests that publishing may take; the agent begins them and ends them."""
         ...
 
     def sample(self) -> Sample:

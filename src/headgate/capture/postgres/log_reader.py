@@ -50,15 +50,15 @@ class LogReader:
         self._stream: ReplicationStream | None = None
         self._synced = self._told = time.monotonic()
 
-    def drain(self, upto: int, *, before: int | None = None) -> None:
-        """Captures everything that committed before `upto`, durably.
+    def drain(self, upto: int, *, before: int | None = None, rest: Callable[[], None] = lambda: None) -> None:
+        """Captures everything that committed before `upto`, durably; calls `rest` between steps.
 
         With `before`, nothing that committed at or after it is captured, and the stream ends.
         """
         while self.durable < upto:
             fresh = self._stream is None
             try:
-                self._read(upto, before)
+                self._read(upto, before, rest)
             except TransientError:
                 self.disconnect()
                 # The server may have ended a connection that was idle for long.
@@ -77,7 +77,7 @@ class LogReader:
             self._appender.abandon()
             stream.stop()
 
-    def _read(self, upto: int, before: int | None) -> None:
+    def _read(self, upto: int, before: int | None, rest: Callable[[], None]) -> None:
         stream = self._stream or self._connect()
         collector = self._collector
         began, pause, nudged = time.monotonic(), 0.0, False
@@ -86,11 +86,12 @@ class LogReader:
                 raise SourceUnreachable("the connection to the source was closed")
             messages = stream.receive(pause)
             collector.feed(messages, before=before)
+            rest()
             if collector.bytes > self._group_bytes:
-                collector.hand_over()
+                collector.hand_over(rest)
             now = time.monotonic()
             if now - self._synced > _SYNC_SECONDS or collector.reply_wanted:
-                self._settle(stream)
+                self._settle(stream, rest)
             if (collector.reached, collector.bytes) != known:
                 began, pause = now, 0.0
                 continue
@@ -101,11 +102,11 @@ class LogReader:
             if now - began > _NUDGE_SECONDS and not nudged:
                 self._history.server.nudge()
                 nudged = True
-        self._settle(stream)
+        self._settle(stream, rest)
 
-    def _settle(self, stream: ReplicationStream) -> None:
+    def _settle(self, stream: ReplicationStream, rest: Callable[[], None]) -> None:
         """Makes what was read durable, and tells the server."""
-        self._collector.hand_over()
+        self._collector.hand_over(rest)
         self._log.sync()
         self.durable = max(self.durable, self._collector.reached)
         self._synced = now = time.monotonic()

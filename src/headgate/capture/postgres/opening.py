@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Generic, Protocol, Required, TypedDict, TypeVar
 
+from headgate.capture.gears.leisure import Leisure
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import committed_transactions
 from headgate.capture.postgres.sessions import Sessions
@@ -72,6 +74,11 @@ class CapturedTables(Generic[Known]):
     """What a method tells about its source, whatever the method."""
 
     _history: Known
+
+    @cached_property
+    def leisure(self) -> Leisure:
+        """The rests that publishing may take."""
+        return Leisure()
 
     @property
     def tables(self) -> Mapping[str, PostgresTable]:

@@ -7,7 +7,7 @@ a transaction grows beyond the limit. What lies at or before the log's end has b
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Protocol
 
@@ -105,13 +105,17 @@ class TransactionCollector:
                 for relation in read_truncate(message):
                     self._row(relation, message)
 
-    def hand_over(self) -> None:
-        """Gives all whole transactions away."""
+    def hand_over(self, rest: Callable[[], None] = lambda: None) -> None:
+        """Gives all whole transactions away; calls `rest` between steps."""
         first = self._number if self._open is None else self._open.first
         if self._whole:
             blocks = [block.part(0, bisect_left(block.numbers, first)) for block in self._all_blocks()]
-            batches = [batch for block in blocks for batch in self._tables.decode(block, self._whole)]
+            batches: Batches = []
+            for block in blocks:
+                batches += self._tables.decode(block, self._whole)
+                rest()
             self._receiver.take(self._whole, batches)
+            rest()
             self._whole = []
             self._keep(
                 [block.part(bisect_left(block.numbers, first), len(block.numbers)) for block in self._all_blocks()]

@@ -1,0 +1,103 @@
+"""Work that nobody waits for is done in bites: how long it rests, and that a reader ends that at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from headgate.capture.gears.leisure import Leisure
+from headgate.capture.gears.throughput import TaskTimes
+from headgate.clock import SystemClock
+from tests.gears.scripted import HOUR, ScriptedMethod, gears, running
+from tests.waiting import eventually
+
+SECOND = timedelta(seconds=1)
+
+
+def work(seconds: float) -> None:
+    """Uses the processor."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def test_rests_are_some_times_as_long_as_the_work_between_them() -> None:
+    leisure = Leisure()
+    leisure.hurry(False)
+    leisure.begin(SECOND)
+    for _ in range(10):
+        work(0.002)
+        leisure.rest()
+    assert timedelta(seconds=0.06) < leisure.rested < timedelta(seconds=0.4)
+
+
+def test_work_that_has_hardly_begun_needs_no_rest() -> None:
+    leisure = Leisure()
+    leisure.hurry(False)
+    leisure.begin(SECOND)
+    leisure.rest()
+    assert leisure.rested == timedelta(0)
+
+
+def test_there_is_none_until_it_is_known_that_nobody_waits() -> None:
+    leisure = Leisure()
+    leisure.begin(SECOND)
+    work(0.002)
+    leisure.rest()
+    assert leisure.rested == timedelta(0)
+
+
+def test_the_time_for_the_work_is_not_used_up_by_rests() -> None:
+    leisure = Leisure()
+    leisure.hurry(False)
+    leisure.begin(timedelta(seconds=0.1))
+    for _ in range(50):
+        work(0.002)
+        leisure.rest()
+    assert timedelta(seconds=0.04) < leisure.rested <= timedelta(seconds=0.09)
+    # A gear without a pause has no time to rest.
+    leisure.begin(timedelta(0))
+    work(0.002)
+    leisure.rest()
+    assert leisure.rested == timedelta(0)
+
+
+def bites(method: ScriptedMethod, count: int, resting: threading.Event) -> None:
+    """Publishes so, with four times as long for rests as for work."""
+
+    def publishing() -> None:
+        for _ in range(count):
+            work(0.005)
+            method.leisure.rest()
+            if method.leisure.rested:
+                resting.set()
+
+    method.publishing = publishing
+
+
+def test_a_request_ends_the_rests() -> None:
+    method, resting = ScriptedMethod(SystemClock()), threading.Event()
+    bites(method, 60, resting)
+    method.commit()
+    with running(method, SystemClock(), gears((HOUR, 1))) as agent:
+        assert resting.wait(20)
+        agent.request(method.sample(), timedelta(seconds=60))
+        # With all its rests the work would have rested for 1.2 s.
+        assert timedelta(0) < method.leisure.rested < timedelta(seconds=0.6)
+
+
+def test_rests_are_not_counted_as_what_a_task_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[timedelta] = []
+    monkeypatch.setattr(TaskTimes, "took", lambda self, lasting, covering: taken.append(lasting))
+    method, resting = ScriptedMethod(SystemClock()), threading.Event()
+    bites(method, 20, resting)
+    method.commit()
+    began = time.monotonic()
+    with running(method, SystemClock(), gears((HOUR, 1))):
+        eventually(lambda: taken)
+        lasted = timedelta(seconds=time.monotonic() - began)
+    assert method.leisure.rested >= timedelta(seconds=0.3)
+    assert taken[0] <= lasted - method.leisure.rested
