@@ -7,13 +7,13 @@ prepared WAL. `lag_p99_ms` is from a transaction's commit until it is durable in
 95th percentile at 60 % of the capacity that it has without capture, with a method attached that nobody asks
 anything of, against no capture; the timestamp method's indexes count as its own. There, headgate's own threads only get what the
 server and pgbench leave idle, as they would not share a machine; what the server does for capture has its full weight.
-`oltp_p95.pg_recvlogical` is the same with PostgreSQL's own reader, the least that any reader of the log takes.
+`oltp_p95.pg_recvlogical` is the same with PostgreSQL's own reader, `.server_side` with a reader that throws the stream away and
+costs nothing itself, the least that any reader of the log takes, and `.control` with none, once more: what the figures are worth.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import tempfile
 import time
@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.oltp import TABLES, Oltp
-from benchmarks.oltp_capture import METHODS, NAME, Attached, clean_up, open_method
+from benchmarks.oltp_capture import METHODS, Attached, clean_up, open_method
+from benchmarks.oltp_readers import Emptying, Receiving, receive
 from benchmarks.report import in_turns, median, parse_scale, publish, say, seconds
 from headgate.capture.gears.agent import Agent
 from headgate.capture.postgres.log import LogMethod
@@ -183,36 +184,12 @@ def _lags(oltp: Oltp, database: str, gear: Gear, rate: float, length: float) -> 
     return late
 
 
-def receive(oltp: Oltp, database: str, slot: str, publication: str, file: Path) -> list[str]:
-    """PostgreSQL's own reader of a slot, which copies the stream into a file."""
-    return [
-        *(str(oltp.server.binaries / "pg_recvlogical"), "--start", "--no-loop", "-d", oltp.server.dsn_of(database)),
-        *("-S", slot, "-f", str(file), "-o", "proto_version=1", "-o", f"publication_names={publication}"),
-    ]
-
-
-class Receiving:
-    """That reader at work until `close`: the least that any capture from the log takes from the source."""
-
-    def __init__(self, oltp: Oltp, database: str) -> None:
-        self._oltp = oltp
-        self._database = database
-        with oltp.server.connect(database) as connection:
-            connection.execute(f"CREATE PUBLICATION {NAME} FOR ALL TABLES".encode())
-            connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [NAME])
-        command = receive(oltp, database, NAME, NAME, Path(os.devnull))
-        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-
-    def close(self) -> None:
-        self._process.send_signal(signal.SIGINT)
-        self._process.wait()
-        clean_up(self._oltp, self._database)
-
-
-def attach(oltp: Oltp, database: str, name: str) -> Attached | Receiving | None:
+def attach(oltp: Oltp, database: str, name: str) -> Attached | Receiving | Emptying | None:
     match name:
         case "none" | "control":
             return None
+        case "server_side":
+            return Emptying(oltp, database)
         case "pg_recvlogical":
             return Receiving(oltp, database)
         case "log" | "trigger" | "timestamp":
@@ -225,7 +202,7 @@ def oltp_figures(oltp: Oltp, database: str, pairs: int, length: float) -> dict[s
 
     Many short rounds: the machine's own ups and downs last for seconds.
     """
-    compared = ("control", "pg_recvlogical", *METHODS)
+    compared = ("control", "server_side", "pg_recvlogical", *METHODS)
     variants = ("none", *compared)
     p95: dict[str, list[float]] = {name: [] for name in variants}
     cpu: dict[str, list[float]] = {name: [] for name in variants}
