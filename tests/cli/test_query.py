@@ -159,6 +159,6 @@ def test_ctrl_c_ends_a_query_quietly(service: Canned) -> None:
     while not service.asked and time.monotonic() < deadline:
         time.sleep(0.01)
     started.send_signal(signal.SIGINT)
-    out, err = started.communicate(timeout=10)
+    out, err = started.communicate(timeout=20)
     assert started.returncode == 130
     assert (out, err.strip()) == (b"", b"")
