@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from headgate.capture.gears import leisure as leisure_module
 from headgate.capture.gears.leisure import Leisure
 from headgate.capture.gears.throughput import TaskTimes
 from headgate.clock import SystemClock
@@ -48,6 +49,19 @@ def test_there_is_none_until_it_is_known_that_nobody_waits() -> None:
     work(0.002)
     leisure.rest()
     assert leisure.rested == timedelta(0)
+
+
+def test_there_is_none_soon_after_somebody_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    leisure = Leisure()
+    for quiet, rests in ((60.0, False), (0.0, True)):
+        monkeypatch.setattr(leisure_module, "_QUIET", quiet)
+        leisure.hurry(True)
+        time.sleep(0.001)
+        leisure.hurry(False)
+        leisure.begin(SECOND)
+        work(0.002)
+        leisure.rest()
+        assert (leisure.rested > timedelta(0)) == rests
 
 
 def test_the_time_for_the_work_is_not_used_up_by_rests() -> None:

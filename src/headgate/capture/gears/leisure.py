@@ -17,14 +17,17 @@ _REST = 4
 _LONGEST_REST = 0.02
 _SHARE = 0.8
 """Of the time that the work may take, rests included."""
+_QUIET = 1.0
+"""Seconds after the last who waited: others may come as soon, and would find the work half done."""
 
 
 class Leisure:
-    """One thread's work; until it is told that nobody waits, there are no rests."""
+    """One thread's work; until it is told that nobody waits, and for a while after somebody did, there are no rests."""
 
     def __init__(self) -> None:
         self._hurry = threading.Event()
         self._hurry.set()
+        self._wanted_at = float("-inf")
         self._rest_until = self._worked = self._rested = 0.0
 
     @property
@@ -38,10 +41,12 @@ class Leisure:
         self._worked, self._rested = time.thread_time(), 0.0
 
     def hurry(self, wanted: bool) -> None:
-        """Somebody waits, or nobody does; called by any thread. A rest ends at once."""
+        """Somebody waits, or nobody does; called now and again, by one thread at a time. A rest ends at once."""
+        now = time.monotonic()
         if wanted:
+            self._wanted_at = now
             self._hurry.set()
-        else:
+        elif now - self._wanted_at > _QUIET:
             self._hurry.clear()
 
     def rest(self) -> None:
