@@ -26,7 +26,7 @@ from tests.resumption.keeping import TABLES
 
 SECONDS = float(os.environ.get("HEADGATE_SOAK_SECONDS", "5"))
 SEED = int(os.environ.get("HEADGATE_SOAK_SEED", "7"))
-PATIENCE = 120.0
+PATIENCE = 240.0
 JOBS = 5
 """That many at least are brought to their end and checked."""
 RATE = 40
@@ -131,9 +131,9 @@ def test_nothing_is_lost_doubled_or_torn(tmp_path: Path, capture: str) -> None:
                     victim = chance.choice(["connection", "server", "warehouse", "warehouse", "nobody"])
                     if victim == "nobody" or (time.monotonic() > until and all(happened.values())):
                         continue
-                    # Twice while it opens: a process that never comes to its first job proves little.
+                    # Seldom while it opens: a process that never comes to its first job proves little.
                     opening = 0 if keeper.is_working else opening + 1
-                    if opening > 2:
+                    if opening > 2 or (opening and victim == "warehouse" and chance.random() > 0.15):
                         continue
                     if victim == "connection":
                         cut_connections(server)
