@@ -10,6 +10,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from psycopg import pq
+
 from benchmarks.oltp import Oltp
 from benchmarks.oltp_capture import NAME, clean_up
 from headgate.capture.postgres.connection import connect
@@ -39,9 +41,12 @@ class Emptying:
         publish_all(oltp, database)
         self._connection = connect(oltp.server.dsn_of(database), application=NAME, replication=True)
         options = f"(proto_version '1', publication_names '{NAME}')"
-        self._connection.pgconn.exec_(f"START_REPLICATION SLOT {NAME} LOGICAL 0/0 {options}".encode())
+        begun = self._connection.pgconn.exec_(f"START_REPLICATION SLOT {NAME} LOGICAL 0/0 {options}".encode())
+        if begun.status != pq.ExecStatus.COPY_BOTH:
+            raise SystemExit(f"the stream does not begin: {begun.error_message.decode(errors='replace').strip()}")
         self._socket = socket.socket(fileno=os.dup(self._connection.pgconn.socket))
         self._socket.setblocking(False)
+        self._dropped = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._empty)
         self._thread.start()
@@ -52,14 +57,16 @@ class Emptying:
         self._socket.close()
         self._connection.close()
         clean_up(self._oltp, self._database)
+        if not self._dropped:
+            raise SystemExit("the server sent nothing")
 
     def _empty(self) -> None:
         room = bytearray(4 << 20)
         while not self._closing.wait(0.02):
             with suppress(BlockingIOError):
                 # Nothing is copied: Linux only drops what has come.
-                while self._socket.recv_into(room, len(room), socket.MSG_TRUNC) == len(room):
-                    pass
+                while size := self._socket.recv_into(room, len(room), socket.MSG_TRUNC):
+                    self._dropped += size
 
 
 class Receiving:

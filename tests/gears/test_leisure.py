@@ -28,11 +28,11 @@ def work(seconds: float) -> None:
 def test_rests_are_some_times_as_long_as_the_work_between_them() -> None:
     leisure = Leisure()
     leisure.hurry(False)
-    leisure.begin(SECOND)
+    leisure.begin(60 * SECOND)
     for _ in range(10):
         work(0.002)
         leisure.rest()
-    assert timedelta(seconds=0.06) < leisure.rested < timedelta(seconds=0.4)
+    assert timedelta(seconds=0.06) < leisure.rested < timedelta(seconds=2)
 
 
 def test_work_that_has_hardly_begun_needs_no_rest() -> None:
@@ -67,11 +67,12 @@ def test_there_is_none_soon_after_somebody_waited(monkeypatch: pytest.MonkeyPatc
 def test_the_time_for_the_work_is_not_used_up_by_rests() -> None:
     leisure = Leisure()
     leisure.hurry(False)
-    leisure.begin(timedelta(seconds=0.1))
-    for _ in range(50):
+    leisure.begin(timedelta(seconds=0.5))
+    for _ in range(300):
         work(0.002)
         leisure.rest()
-    assert timedelta(seconds=0.04) < leisure.rested <= timedelta(seconds=0.09)
+    # Without an end there would have been rests of 2.4 s.
+    assert timedelta(0) < leisure.rested < timedelta(seconds=1.2)
     # A gear without a pause has no time to rest.
     leisure.begin(timedelta(0))
     work(0.002)
@@ -84,7 +85,7 @@ def bites(method: ScriptedMethod, count: int, resting: threading.Event) -> None:
 
     def publishing() -> None:
         for _ in range(count):
-            work(0.005)
+            work(0.002)
             method.leisure.rest()
             if method.leisure.rested:
                 resting.set()
@@ -94,20 +95,20 @@ def bites(method: ScriptedMethod, count: int, resting: threading.Event) -> None:
 
 def test_a_request_ends_the_rests() -> None:
     method, resting = ScriptedMethod(SystemClock()), threading.Event()
-    bites(method, 60, resting)
+    bites(method, 400, resting)
     method.commit()
     with running(method, SystemClock(), gears((HOUR, 1))) as agent:
         assert resting.wait(20)
         agent.request(method.sample(), timedelta(seconds=60))
-        # With all its rests the work would have rested for 1.2 s.
-        assert timedelta(0) < method.leisure.rested < timedelta(seconds=0.6)
+        # With all its rests the work would have rested for 3.2 s.
+        assert timedelta(0) < method.leisure.rested < timedelta(seconds=2)
 
 
 def test_rests_are_not_counted_as_what_a_task_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[timedelta] = []
     monkeypatch.setattr(TaskTimes, "took", lambda self, lasting, covering: taken.append(lasting))
     method, resting = ScriptedMethod(SystemClock()), threading.Event()
-    bites(method, 20, resting)
+    bites(method, 50, resting)
     method.commit()
     began = time.monotonic()
     with running(method, SystemClock(), gears((HOUR, 1))):
