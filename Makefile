@@ -12,9 +12,11 @@ DEMO_SECONDS ?= 60
 BENCHMARKS := maintenance capture gears snapshots zones riders rite firstquery
 TINY := $(BENCHMARKS:%=tiny-%)
 FRESH := demo test
+BASE ?= HEAD~1
+ROUNDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test thorough soak lint format bench ci fresh clean $(TINY)
+.PHONY: help setup demo test thorough soak lint format bench compare ci fresh clean $(TINY)
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +56,9 @@ bench: $(INSTALLED) ## Run one benchmark: make bench NAME=maintenance SCALE=tiny
 	@case " $(BENCHMARKS) " in *" $(NAME) "*) ;; *) \
 		echo "there is no benchmark $(NAME); there are $(BENCHMARKS)" >&2; exit 2 ;; esac
 	$(PYTHON) -m benchmarks.$(NAME) --scale $(SCALE)
+
+compare: $(INSTALLED) ## Run one benchmark at another commit and here, in turns: make compare NAME=maintenance BASE=HEAD~1 SCALE=tiny
+	$(PYTHON) -m benchmarks.compare --name $(NAME) --base $(BASE) --scale $(SCALE) --rounds $(ROUNDS)
 
 ci: lint test $(INSTALLED) ## All that must pass: lint, test, tiny benchmarks, demo
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(TINY) demo DEMO_SECONDS=15
