@@ -13,9 +13,8 @@ from headgate.capture.source import Freshness, SourceStatus
 from headgate.config.gears import Gear
 from headgate.delta.changes import JobId
 from headgate.scheduling.status import ClosedJob, OpenJob, TableStatus, WarehouseStatus
-from headgate.service.metrics import MetricsPage, QueryMetrics, write_sources, write_warehouse
+from headgate.service.metrics import MetricsRegistry, QueryMetrics, source_metrics, warehouse_metrics
 from tests.deploy.manifests import DEPLOY, expressions
-from tests.service.prometheus import read_metrics
 from tests.service.scripted import AT, RECEIPT
 
 STATUS = WarehouseStatus(
@@ -41,15 +40,12 @@ EXPRESSIONS = list(expressions())
 
 def service_metrics() -> dict[str, set[str]]:
     """Every series that the service can have, with its labels."""
-    page, queries = MetricsPage(), QueryMetrics()
-    queries.add("ok", RECEIPT)
-    write_warehouse(page, STATUS, 1)
-    write_sources(page, {"shop": SOURCE})
-    queries.write(page)
+    registry = MetricsRegistry()
+    QueryMetrics(registry).add("ok", RECEIPT)
     found: dict[str, set[str]] = {}
-    for family in read_metrics(str(page)).values():
-        for series, labels in family.samples:
-            found.setdefault(series, set()).update(label for label, _ in labels)
+    for metric in (*warehouse_metrics(STATUS, 1), *source_metrics({"shop": SOURCE}), *registry.collect()):
+        for sample in metric.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
     return found
 
 

@@ -21,7 +21,7 @@ from headgate.scheduling.warehouse import Warehouse
 from headgate.service.bodies import read_change, read_fields, read_folder
 from headgate.service.gate import ALIVE, BACKUP, READY, VANISHED, Gate, error_response
 from headgate.service.limits import Limits
-from headgate.service.metrics import CONTENT_TYPE, MetricsPage, write_sources, write_warehouse
+from headgate.service.metrics import MetricsRegistry, WarehouseCollector
 from headgate.service.openapi import document
 from headgate.service.plain import to_plain
 from headgate.service.problems import InternalError, NotFound, NotReady
@@ -48,7 +48,9 @@ class Service:
     def __init__(self, warehouse: Warehouse | None, limits: Limits) -> None:
         self.limits = limits
         self.warehouse = warehouse
-        self.queries = Queries(limits, self.opened)
+        self.registry = MetricsRegistry()
+        self.registry.register(WarehouseCollector(self.opened))
+        self.queries = Queries(limits, self.opened, self.registry)
 
     def opened(self) -> Warehouse:
         """The warehouse, once it is there."""
@@ -140,12 +142,8 @@ class Service:
         return JSONResponse({"folder": str(folder), **made.summary()})
 
     def metrics(self, request: Request) -> Response:
-        warehouse = self.opened()
-        page = MetricsPage()
-        write_warehouse(page, warehouse.status, warehouse.newest_job)
-        write_sources(page, {name: source.status for name, source in warehouse.sources.items()})
-        self.queries.metrics.write(page)
-        return Response(str(page), media_type=CONTENT_TYPE)
+        page, content_type = self.registry.page(request.headers.get("accept", ""))
+        return Response(page, headers={"Content-Type": content_type})
 
     def openapi(self, request: Request) -> Response:
         return JSONResponse(document(self.limits))

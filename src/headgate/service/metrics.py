@@ -1,187 +1,184 @@
-"""The warehouse and the service as Prometheus reads them: text format 0.0.4, base units, `_total` for what only grows."""
+"""The warehouse and the service as Prometheus reads them: what is observed when Prometheus asks, and counts of what became
+of the queries. Base units; one sample per table and source."""
 
 from __future__ import annotations
 
-import threading
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 
 from headgate.capture.source import SourceStatus
 from headgate.delta.changes import BEGINNING
 from headgate.scheduling.history import Outcome
 from headgate.scheduling.receipt import Receipt
-from headgate.scheduling.status import WarehouseStatus
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from headgate.scheduling.status import TableStatus, WarehouseStatus
+from headgate.scheduling.warehouse import Warehouse
 
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _OUTCOMES: tuple[Outcome, ...] = ("ok", "stale", "failed", "cancelled")
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
-Kind = Literal["counter", "gauge", "histogram"]
-Sample = tuple[Mapping[str, str], float]
+
+class MetricsRegistry(CollectorRegistry):
+    """The metrics of one service. The library's switch for the samples that tell when a counter began holds for the whole
+    process, which may be someone else's; here these samples are left out."""
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+    def page(self, accept: str = "") -> tuple[bytes, str]:
+        """The metrics in the format that suits an Accept header, and the type of that format."""
+        try:
+            encode, content_type = choose_encoder(accept)
+        except TypeError:  # the library cannot compare the version that the header names
+            encode, content_type = choose_encoder("")
+        return encode(self), content_type
 
 
 class QueryMetrics:
-    """What became of the queries; safe to use from several threads."""
+    """What became of the queries; used from one thread."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._outcomes: Counter[Outcome] = Counter()
-        self._met = 0
-        self._phases = {phase: _Histogram() for phase in ("wait", "spark", "read")}
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._met = self._judged = 0
+        self._ended = Counter("headgate_queries_total", "Queries that came to an end.", ["outcome"], registry=registry)
+        self._met_ratio = Gauge(
+            "headgate_query_bound_met_ratio", "Share of queries whose freshness bound was met.", registry=registry
+        )
+        self._missed = Counter(
+            "headgate_query_deadline_missed_total",
+            "Queries without a fresh enough answer at their deadline.",
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "headgate_query_seconds",
+            "Time of answered queries by phase.",
+            ["phase"],
+            buckets=_BOUNDS,
+            registry=registry,
+        )
+        self._met_ratio.set(float("nan"))
+        for outcome in _OUTCOMES:
+            self._ended.labels(outcome)
+        for phase in ("wait", "spark", "read"):
+            self._seconds.labels(phase)
 
     def add(self, outcome: Outcome, receipt: Receipt | None) -> None:
         """A query that ended; it is stale if no answer could be made in time, or one from before was served."""
-        with self._lock:
-            self._outcomes[outcome] += 1
-            if receipt is not None:
-                self._met += not receipt.missed
-                waited = receipt.waited
-                self._phases["wait"].add(waited.capture + waited.queue)
-                self._phases["spark"].add(waited.spark)
-                self._phases["read"].add(waited.read)
-
-    def write(self, page: MetricsPage) -> None:
-        with self._lock:
-            missed = self._outcomes["stale"]
-            judged = self._met + missed
-            page.add(
-                "headgate_queries_total",
-                "counter",
-                "Queries that came to an end.",
-                [({"outcome": outcome}, self._outcomes[outcome]) for outcome in _OUTCOMES],
-            )
-            page.add(
-                "headgate_query_bound_met_ratio",
-                "gauge",
-                "Share of queries whose freshness bound was met.",
-                [({}, self._met / judged if judged else float("nan"))],
-            )
-            page.add(
-                "headgate_query_deadline_missed_total",
-                "counter",
-                "Queries without a fresh enough answer at their deadline.",
-                [({}, missed)],
-            )
-            page.begin("headgate_query_seconds", "histogram", "Time of answered queries by phase.")
-            for phase, histogram in self._phases.items():
-                histogram.write(page, "headgate_query_seconds", {"phase": phase})
+        self._ended.labels(outcome).inc()
+        if outcome == "stale":
+            self._missed.inc()
+        is_met = receipt is not None and not receipt.missed
+        if is_met or outcome == "stale":
+            self._met, self._judged = self._met + is_met, self._judged + 1
+            self._met_ratio.set(self._met / self._judged)
+        if receipt is not None:
+            waited = receipt.waited
+            self._seconds.labels("wait").observe(waited.capture + waited.queue)
+            self._seconds.labels("spark").observe(waited.spark)
+            self._seconds.labels("read").observe(waited.read)
 
 
-class _Histogram:
-    def __init__(self) -> None:
-        self._counts = [0] * (len(_BOUNDS) + 1)
-        self._sum = 0.0
+class WarehouseCollector:
+    """The warehouse at the moment when it is asked."""
 
-    def add(self, value: float) -> None:
-        self._counts[bisect_left(_BOUNDS, value)] += 1
-        self._sum += value
+    def __init__(self, warehouse: Callable[[], Warehouse]) -> None:
+        self._warehouse = warehouse
 
-    def write(self, page: MetricsPage, name: str, labels: Mapping[str, str]) -> None:
-        total = 0
-        for bound, count in zip((*map(_number, _BOUNDS), "+Inf"), self._counts, strict=True):
-            total += count
-            page.sample(f"{name}_bucket", {**labels, "le": bound}, total)
-        page.sample(f"{name}_sum", labels, self._sum)
-        page.sample(f"{name}_count", labels, total)
+    def collect(self) -> Iterator[Metric]:
+        warehouse = self._warehouse()
+        yield from warehouse_metrics(warehouse.status, warehouse.newest_job)
+        yield from source_metrics({name: source.status for name, source in warehouse.sources.items()})
 
 
-class MetricsPage:
-    """The text that is being written."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-
-    def add(self, name: str, kind: Kind, text: str, samples: Iterable[Sample]) -> None:
-        """A metric with its samples; without any it is left out."""
-        found = list(samples)
-        if found:
-            self.begin(name, kind, text)
-            for labels, value in found:
-                self.sample(name, labels, value)
-
-    def begin(self, name: str, kind: Kind, text: str) -> None:
-        self._lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-
-    def sample(self, name: str, labels: Mapping[str, str], value: float) -> None:
-        shown = ",".join(f'{label}="{said.translate(_ESCAPES)}"' for label, said in labels.items())
-        self._lines.append(f"{name}{{{shown}}} {_number(value)}" if shown else f"{name} {_number(value)}")
-
-    def __str__(self) -> str:
-        return "\n".join(self._lines) + "\n"
-
-
-def write_warehouse(page: MetricsPage, status: WarehouseStatus, newest_job: int) -> None:
+def warehouse_metrics(status: WarehouseStatus, newest_job: int) -> Iterator[Metric]:
     """Tables and jobs."""
-    tables = [({"table": table.name}, table) for table in status.tables]
-    lags = [(labels, table.lag.total_seconds()) for labels, table in tables if table.lag is not None]
-    targets = [(labels, table.target_lag.total_seconds()) for labels, table in tables if table.target_lag is not None]
-    failures = [(labels, table.failure is not None) for labels, table in tables]
-    page.add("headgate_table_lag_seconds", "gauge", "Age of what a table holds of its sources.", lags)
-    page.add("headgate_table_target_lag_seconds", "gauge", "Lag that a table is kept within.", targets)
-    page.add("headgate_table_failed", "gauge", "1 while a table cannot go on because a flow failed.", failures)
-    only: list[tuple[str, Kind, str, float]] = [
-        ("headgate_jobs_total", "counter", "Jobs that were closed.", newest_job),
-        ("headgate_jobs_incomplete", "gauge", "Closed jobs that some table has not reached.", len(status.closed)),
-        ("headgate_job_open_rows", "gauge", "Captured changes that no job holds yet.", status.open.rows),
-        ("headgate_job_open_transactions", "gauge", "Transactions that no job holds yet.", status.open.transactions),
-        ("headgate_batches_total", "counter", "Batches run since the warehouse was opened.", status.executions),
-        ("headgate_overlay_bytes", "gauge", "Changes that tables hold beside their files.", status.held_bytes),
-        ("headgate_queries_waiting", "gauge", "Queries that wait for a job to be closed.", status.waiting),
-        ("headgate_answers_open", "gauge", "Answers that hold a snapshot.", status.answers),
-    ]
-    for name, kind, text, value in only:
-        page.add(name, kind, text, [({}, value)])
+    for name, text, measure in _OF_TABLES:
+        yield _gauge(name, text, "table", ((table.name, measure(table)) for table in status.tables))
+    yield CounterMetricFamily("headgate_jobs_total", "Jobs that were closed.", newest_job)
+    yield CounterMetricFamily(
+        "headgate_batches_total", "Batches run since the warehouse was opened.", status.executions
+    )
+    for name, text, value in (
+        ("headgate_jobs_incomplete", "Closed jobs that some table has not reached.", len(status.closed)),
+        ("headgate_job_open_rows", "Captured changes that no job holds yet.", status.open.rows),
+        ("headgate_job_open_transactions", "Transactions that no job holds yet.", status.open.transactions),
+        ("headgate_overlay_bytes", "Changes that tables hold beside their files.", status.held_bytes),
+        ("headgate_queries_waiting", "Queries that wait for a job to be closed.", status.waiting),
+        ("headgate_answers_open", "Answers that hold a snapshot.", status.answers),
+    ):
+        yield GaugeMetricFamily(name, text, value)
 
 
-def write_sources(page: MetricsPage, sources: Mapping[str, SourceStatus]) -> None:
+def source_metrics(sources: Mapping[str, SourceStatus]) -> Iterator[Metric]:
     """Capture."""
-    named = [({"source": name}, status) for name, status in sources.items()]
-    wal = [(labels, status.retained_wal) for labels, status in named if status.retained_wal is not None]
-    limits = [(labels, status.log_limit) for labels, status in named if status.log_limit is not None]
-    gears = [(labels, status.gear) for labels, status in named if status.gear is not None]
-    page.add(
+    for name, text, measure in _OF_SOURCES:
+        yield _gauge(name, text, "source", ((source, measure(status)) for source, status in sources.items()))
+    pace = GaugeMetricFamily(
+        "headgate_source_gear", "1 for the pace of capture that a source is in.", labels=["source", "gear"]
+    )
+    for source, status in sources.items():
+        if status.gear is not None:
+            pace.add_metric([source, str(status.gear)], 1)
+    yield pace
+
+
+def _gauge(name: str, text: str, label: str, values: Iterable[tuple[str, float | None]]) -> Metric:
+    """One sample for each whose value is known."""
+    gauge = GaugeMetricFamily(name, text, labels=[label])
+    for of, value in values:
+        if value is not None:
+            gauge.add_metric([of], value)
+    return gauge
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()
+
+
+_OF_TABLES: tuple[tuple[str, str, Callable[[TableStatus], float | None]], ...] = (
+    ("headgate_table_lag_seconds", "Age of what a table holds of its sources.", lambda table: _seconds(table.lag)),
+    (
+        "headgate_table_target_lag_seconds",
+        "Lag that a table is kept within.",
+        lambda table: _seconds(table.target_lag),
+    ),
+    (
+        "headgate_table_failed",
+        "1 while a table cannot go on because a flow failed.",
+        lambda table: table.failure is not None,
+    ),
+)
+
+_OF_SOURCES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ...] = (
+    (
         "headgate_source_captured_timestamp_seconds",
-        "gauge",
         "Instant up to which all that a source acknowledged is captured.",
-        [(labels, status.captured.at.timestamp()) for labels, status in named if status.captured.at != BEGINNING],
-    )
-    page.add(
-        "headgate_source_log_bytes",
-        "gauge",
-        "Bytes in a source's stream log.",
-        [(labels, status.log_bytes) for labels, status in named],
-    )
-    page.add("headgate_source_log_limit_bytes", "gauge", "Bytes that the stream log may hold.", limits)
-    page.add("headgate_source_retained_wal_bytes", "gauge", "Bytes of WAL that the server holds for capture.", wal)
-    page.add(
-        "headgate_source_gear",
-        "gauge",
-        "1 for the pace of capture that a source is in.",
-        [({**labels, "gear": str(gear)}, 1) for labels, gear in gears],
-    )
-    page.add(
+        lambda status: None if status.captured.at == BEGINNING else status.captured.at.timestamp(),
+    ),
+    ("headgate_source_log_bytes", "Bytes in a source's stream log.", lambda status: status.log_bytes),
+    ("headgate_source_log_limit_bytes", "Bytes that the stream log may hold.", lambda status: status.log_limit),
+    (
+        "headgate_source_retained_wal_bytes",
+        "Bytes of WAL that the server holds for capture.",
+        lambda status: status.retained_wal,
+    ),
+    (
         "headgate_source_gear_period_seconds",
-        "gauge",
         "Time between two looks at a source.",
-        [(labels, gear.period.total_seconds()) for labels, gear in gears],
-    )
-    page.add(
+        lambda status: None if status.gear is None else status.gear.period.total_seconds(),
+    ),
+    (
         "headgate_source_trouble",
-        "gauge",
         "1 while capture of a source is in trouble.",
-        [(labels, status.trouble is not None or bool(status.problems)) for labels, status in named],
-    )
-    page.add(
+        lambda status: status.trouble is not None or bool(status.problems),
+    ),
+    (
         "headgate_source_requests_waiting",
-        "gauge",
         "Requests that wait for what is not captured yet.",
-        [(labels, status.waiting) for labels, status in named],
-    )
-
-
-def _number(value: float) -> str:
-    return "NaN" if value != value else repr(float(value)).removesuffix(".0")
+        lambda status: status.waiting,
+    ),
+)

@@ -110,7 +110,11 @@ def _paths(limits: Limits) -> Schema:
             "patch": change,
         },
         BACKUP: {"post": backup},
-        "/metrics": {"get": _text("Metrics in Prometheus' text format 0.0.4.", 503)},
+        "/metrics": {
+            "get": _text(
+                "Metrics in Prometheus' text format 0.0.4, or OpenMetrics if the Accept header asks for it.", 503
+            )
+        },
         "/healthz": {"get": _text("Whether the service is alive.", is_open=True)},
         "/readyz": {"get": _text("Whether the warehouse is open and answers.", 503)},
         "/openapi.json": {"get": _operation("This document.")},

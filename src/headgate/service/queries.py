@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
@@ -81,8 +82,14 @@ class _Request:
 class Queries:
     """The endpoint of queries. All but a query's own work happens in the service's thread."""
 
-    def __init__(self, limits: Limits, warehouse: Callable[[], Warehouse], clock: Clock | None = None) -> None:
-        self.metrics = QueryMetrics()
+    def __init__(
+        self,
+        limits: Limits,
+        warehouse: Callable[[], Warehouse],
+        registry: CollectorRegistry,
+        clock: Clock | None = None,
+    ) -> None:
+        self._metrics = QueryMetrics(registry)
         self._limits = limits
         self._warehouse = warehouse
         self._clock = clock or SystemClock()
@@ -145,7 +152,7 @@ class Queries:
             problem = error
             raise
         finally:
-            self.metrics.add(_outcome(reply, problem), None if reply is None else reply.receipt)
+            self._metrics.add(_outcome(reply, problem), None if reply is None else reply.receipt)
 
     async def _in_thread(self, request: _Request) -> Reply:
         loop = asyncio.get_running_loop()
