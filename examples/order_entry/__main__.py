@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 
 from examples.order_entry import show
-from examples.order_entry.show import say
 from examples.shop import __main__ as shop
 from headgate.capture.postgres.private_server import server_binaries
 from headgate.cli.exits import INTERRUPTED, show_failure
@@ -38,7 +37,9 @@ def run(seconds: float) -> bool:
     try:
         server_binaries()
     except EnvironmentProblem as problem:
-        say(f"{problem.what}. To see orders captured from one, {problem.hint}.\nHere is a shop without a database:\n")
+        shop.say(
+            f"{problem.what}. To see orders captured from one, {problem.hint}.\nHere is a shop without a database:\n"
+        )
     else:
         return show.run(seconds)
     # It ends the process if it finds something wrong.

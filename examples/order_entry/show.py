@@ -16,17 +16,15 @@ from examples.order_entry import summary, tills
 from examples.order_entry.readers import READERS, Visit
 from examples.order_entry.summary import Check
 from examples.order_entry.tills import Journal, Till, Totals
+from examples.shop.__main__ import say
 from headgate.capture.postgres.private_server import PostgresServer
+from headgate.cli import terminal
 from headgate.client import Client, connect
 from headgate.service import Server
 
 PROJECT = Path(__file__).parent / "headgate.yml"
 TILLS = 3
 SOLD = "SELECT store, item_id, SUM(lines) AS lines, SUM(qty) AS qty, SUM(revenue) AS revenue FROM store_sales GROUP BY store, item_id"
-
-
-def say(text: str = "") -> None:
-    print(text, flush=True)
 
 
 def run(seconds: float) -> bool:
@@ -50,8 +48,7 @@ def run(seconds: float) -> bool:
             show.go_on(seconds)
             checks = show.check()
             say()
-            for line in summary.reader_table(show.visits, READERS):
-                say(line)
+            terminal.show(summary.reader_table(show.visits, READERS))
             jobs, batches = warehouse.newest_job, warehouse.status.executions
             say(
                 f"\n{show.journal.commits:,} commits and {len(show.visits):,} answers took {jobs:,} jobs in {batches:,} batches.\n"

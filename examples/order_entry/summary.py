@@ -7,12 +7,14 @@ item that was acknowledged before the instant that the bound names, is found out
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from rich.table import Table
 
 from examples.order_entry.readers import Reader, Visit
 from examples.order_entry.tills import Journal, Totals
-from headgate.cli.table import table_lines
+from headgate.cli.terminal import columns
 from headgate.cli.texts import count_text, duration_text
 from headgate.scheduling.receipt import Receipt
 
@@ -20,6 +22,11 @@ _VISIT = "{:>7}  {:<10} {:<16} {:>10} {:>7} {:>13} {:>9}  {}"
 VISIT_TITLES = (
     _VISIT.format("", "", "may be", "was", "line", "", "", "work for"),
     _VISIT.format("after", "reader", "stale by", "stale by", "items", "revenue", "waited", "this answer"),
+)
+
+_MEASURES = (
+    *("may be stale by", "answers", "bound met", "missed", "stalest", "waited, median", "waited, longest"),
+    *("snapshot was there", "shared work", "work alone", "changes processed"),
 )
 
 
@@ -49,15 +56,15 @@ def visit_line(visit: Visit, began: float) -> str:
     )
 
 
-def reader_table(visits: Sequence[Visit], readers: Sequence[Reader]) -> Iterator[str]:
-    """One row per reader."""
-    titles = (
-        *("reader", "may be stale by", "answers", "bound met", "missed", "stalest"),
-        *("waited, median", "longest", "snapshot was there", "shared work", "work alone", "changes processed"),
-    )
-    rows = [_reader_row(reader, [visit for visit in visits if visit.reader == reader]) for reader in readers]
-    # Its last line counts the rows.
-    yield from list(table_lines(titles, rows, right=(False, False, *[True] * 10)))[:-1]
+def reader_table(visits: Sequence[Visit], readers: Sequence[Reader]) -> Table:
+    """One column per reader."""
+    table = columns("reader")
+    for reader in readers:
+        table.add_column(reader.name, justify="right")
+    measured = [_measures(reader, [visit for visit in visits if visit.reader == reader]) for reader in readers]
+    for title, *values in zip(_MEASURES, *measured, strict=True):
+        table.add_row(title, *map(str, values))
+    return table
 
 
 def check_bounds(visits: Sequence[Visit], readers: Sequence[Reader], journal: Journal) -> Check:
@@ -113,27 +120,25 @@ def _age(receipt: Receipt) -> float | None:
     return None if receipt.staleness is None else receipt.staleness.total_seconds()
 
 
-def _reader_row(reader: Reader, visits: Sequence[Visit]) -> tuple[object, ...]:
+def _measures(reader: Reader, visits: Sequence[Visit]) -> tuple[object, ...]:
+    """What `_MEASURES` names, for one reader."""
     receipts = [visit.receipt for visit in visits]
     waits = [receipt.waited.total for receipt in receipts]
     ages = [age for receipt in receipts if (age := _age(receipt)) is not None]
     worked = [receipt for receipt in receipts if receipt.jobs_run]
     missed = sum(receipt.missed for receipt in receipts)
     return (
-        *(
-            reader.name,
-            reader.bound,
-            len(receipts),
-            len(receipts) - missed,
-            missed,
-            duration_text(max(ages, default=None)),
-        ),
+        reader.bound,
+        len(receipts),
+        len(receipts) - missed,
+        missed,
+        duration_text(max(ages, default=None)),
         duration_text(statistics.median(waits) if waits else None),
         duration_text(max(waits, default=None)),
         len(receipts) - len(worked),
         sum(receipt.rode_along for receipt in worked),
         sum(not receipt.rode_along for receipt in worked),
-        sum(receipt.rows_processed for receipt in worked),
+        f"{sum(receipt.rows_processed for receipt in worked):,}",
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from headgate.cli.table import MEASURED_ROWS, fitted, table_lines
-from headgate.cli.texts import text_width
 
 
 def test_a_table_is_aligned() -> None:
@@ -23,9 +23,15 @@ def test_without_rows_there_is_the_heading() -> None:
 def test_long_values_are_cut_and_columns_without_room_are_named() -> None:
     names = [f"column{number}" for number in range(10)]
     lines = list(table_lines(names, [["x" * 50] * 10], width=40))
-    assert all(text_width(line) <= 40 for line in lines[:-1])
+    assert all(cell_len(line) <= 40 for line in lines[:-1])
     assert "…" in lines[2]
     assert lines[-1] == "(1 row, 5 columns not shown: column5, column6, column7, column8, column9)"
+
+
+def test_width_counts_columns_of_the_terminal() -> None:
+    rows = [("東京都市", 1), ("e\u0301", 2), ("👍🏽", 3)]
+    lines = list(table_lines(["city", "n"], rows, width=9))
+    assert lines[2:5] == ["東京 …  1", "e\u0301       2", "👍🏽      3"]
 
 
 def test_without_a_width_nothing_is_cut() -> None:

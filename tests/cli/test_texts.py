@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from headgate.cli.texts import count_text, cut, duration_text, plain, shown, size_text, text_width
+from headgate.cli.texts import count_text, duration_text, plain, shown, size_text
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,6 @@ def test_values_in_a_table_are_one_line_and_printable() -> None:
     assert shown([1, None]) == "[1, null]"
     assert shown("a\nb\x1b[31m") == "a\\nb\\x1b[31m"
     assert shown("Zürich 東京") == "Zürich 東京"
-
-
-def test_width_counts_columns_of_the_terminal() -> None:
-    assert text_width("東京") == 4
-    assert text_width("e\u0301") == 1
-    assert cut("東京都", 5) == "東京…"
-    assert cut("abc", 3) == "abc"
-    assert cut("abcd", 3) == "ab…"
 
 
 @pytest.mark.parametrize(

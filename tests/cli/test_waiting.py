@@ -5,9 +5,14 @@ from __future__ import annotations
 import io
 import time
 
+import click
 import pytest
 
-from headgate.cli.waiting import bar, waiting
+from headgate.cli.waiting import waiting
+from tests.waiting import eventually
+
+GONE = "\x1b[?25h\r\x1b[1A\x1b[2K"
+"""The cursor is seen again, and the line is not."""
 
 
 class Terminal(io.StringIO):
@@ -18,16 +23,12 @@ class Terminal(io.StringIO):
 def test_a_line_tells_what_is_under_way_and_goes_away() -> None:
     stream = Terminal()
     with waiting("starting", stream) as line:
-        deadline = time.monotonic() + 10
-        while "starting" not in stream.getvalue() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        line.say("reading 12 of 40 rows")
-        while "12 of 40" not in stream.getvalue() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        eventually(lambda: "starting" in stream.getvalue())
+        line.say("reading [12] of 40 rows")
+        eventually(lambda: "reading [12] of 40 rows" in stream.getvalue())
     shown = stream.getvalue()
-    assert "starting 0 s" in shown
-    assert "reading 12 of 40 rows" in shown
-    assert shown.endswith("\r\x1b[K")
+    assert "0:00:0" in shown
+    assert shown.endswith(GONE)
 
 
 def test_what_is_soon_done_shows_nothing() -> None:
@@ -51,12 +52,24 @@ def test_the_line_goes_away_after_a_failure_too(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(KeyboardInterrupt), waiting("starting", stream):
         time.sleep(0.2)
         raise KeyboardInterrupt
-    assert stream.getvalue().endswith("\r\x1b[K")
+    assert stream.getvalue().endswith(GONE)
 
 
-def test_a_bar_grows() -> None:
-    assert bar(0, 8, width=4) == "       0%"
-    assert bar(1, 8, width=4) == "▌     12%"
-    assert bar(4, 8, width=4) == "██    50%"
-    assert bar(9, 8, width=4) == "████ 100%"
-    assert bar(0, 0, width=4) == "████ 100%"
+def test_bytes_that_are_done_make_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.cli.waiting._AFTER_SECONDS", 0)
+    stream = Terminal()
+    with waiting("copying", stream) as line:
+        for done in (1 << 20, 3 << 20):
+            line.measure(done, 4 << 20)
+            eventually(lambda: f"{done >> 20}.0/4.0 MiB" in click.unstyle(stream.getvalue()))  # noqa: B023
+    assert stream.getvalue().endswith(GONE)
+
+
+def test_a_terminal_that_cannot_write_over_a_line_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.cli.waiting._AFTER_SECONDS", 0)
+    monkeypatch.setenv("TERM", "dumb")
+    stream = Terminal()
+    with waiting("starting", stream) as line:
+        line.measure(1, 2)
+        time.sleep(0.2)
+    assert stream.getvalue() == ""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 from datetime import timedelta
 
+import pytest
+from rich.cells import cell_len
+
 from headgate.capture.source import Progress
 from headgate.runtime.progress import ProgressLine, describe
 
@@ -26,3 +29,10 @@ def test_the_line_is_written_over_and_ends_when_all_is_read() -> None:
     written = stream.getvalue()
     assert written.count("\r") < 20 and written.count("\n") == 1
     assert written.endswith("\n") and "\rshop: read 1,000 rows" in written
+
+
+def test_the_line_stays_within_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = io.StringIO()
+    ProgressLine(stream)("東京" * 30, Progress(7, 9, timedelta(seconds=1)))
+    assert cell_len(stream.getvalue().removeprefix("\r")) == 39

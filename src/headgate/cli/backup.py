@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import click
 from headgate.cli.options import Place, json_option, project_option, service_options, write_json
 from headgate.cli.reaching import address_of
 from headgate.cli.texts import count_text, plain, size_text
-from headgate.cli.waiting import Waiting, bar, waiting
+from headgate.cli.waiting import Waiting, waiting
 
 
 @click.command("backup")
@@ -43,7 +42,7 @@ def _backup_made(place: Place, folder: Path, line: Waiting) -> dict[str, Any]:
         from headgate.config.project import load_project
         from headgate.runtime.backup import backup
 
-        made = backup(load_project(place.file).storage, folder, _told_by(line, "copied"))
+        made = backup(load_project(place.file).storage, folder, line.measure)
         return {"folder": str(folder.absolute()), **made.summary()}
     from headgate.client import connect
 
@@ -68,9 +67,5 @@ def restore_command(place: Place, folder: Path, as_json: bool) -> None:
 
     project = load_project(place.file)
     with waiting("restoring the backup") as line:
-        found = restore(folder, project.storage, _told_by(line, "restored"), project)
+        found = restore(folder, project.storage, line.measure, project)
     write_json(plain(asdict(found))) if as_json else click.echo(str(found))
-
-
-def _told_by(line: Waiting, what: str) -> Callable[[int, int], None]:
-    return lambda done, total: line.say(f"{bar(done, total)} {what} {size_text(done)} of {size_text(total)}")

@@ -10,6 +10,7 @@ import click
 
 from headgate.cli.exits import FAILED, failure_lines
 from headgate.cli.options import Place, json_option, project_option, write_json
+from headgate.cli.terminal import tell
 from headgate.cli.texts import count_text
 from headgate.cli.waiting import waiting
 
@@ -40,7 +41,7 @@ def check_command(place: Place, as_json: bool) -> None:
         write_json(_json(report))
     else:
         for line in report_lines(report):
-            click.echo(line)
+            tell(line)
     if report.problems:
         raise click.exceptions.Exit(FAILED)
 
@@ -57,10 +58,9 @@ def report_lines(report: Report) -> Iterator[str]:
         yield f"  flow {flow.name} ← {', '.join(flow.reads) or 'nothing'}: {flow.how}  [{flow.where}]"
         yield from (f"    {reason}" for reason in flow.reasons)
     for warning in report.warnings:
-        yield f"{click.style('warning', fg='yellow')}: {warning}"
+        yield f"warning: {warning}"
     for problem in report.problems:
-        title, _, text = failure_lines(problem)[0].partition(": ")
-        yield f"{click.style(title, fg='red')}: {text}"
+        yield failure_lines(problem)[0]
         if problem.hint:
             yield f"  hint: {problem.hint}"
     yield f"{count_text(len(report.problems), 'problem')} found" if report.problems else "ok: nothing is wrong"

@@ -7,6 +7,7 @@ import traceback
 
 import click
 
+from headgate.cli.terminal import tell
 from headgate.errors import HeadgateError
 
 FAILED = 1
@@ -53,6 +54,5 @@ def show_failure(error: BaseException) -> int:
     if os.environ.get(DEBUG):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     for line in failure_lines(error):
-        title, _, text = line.partition(": ")
-        click.echo(f"{click.style(title, fg='red' if title == 'error' else 'yellow')}: {text}", err=True)
+        tell(line, err=True)
     return exit_code(error)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +10,7 @@ import click
 from headgate.cli.options import Place, json_option, service_options, write_json
 from headgate.cli.reaching import reach
 from headgate.cli.table import table_lines
+from headgate.cli.terminal import terminal_width
 from headgate.cli.texts import duration_text
 
 
@@ -63,7 +62,6 @@ def _moment(text: str | None) -> str:
 
 
 def _show(title: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     click.echo(title)
-    for line in table_lines(names, rows, width=width):
+    for line in table_lines(names, rows, width=terminal_width()):
         click.echo(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import click
 
 from headgate.cli.options import Place, service_options
 from headgate.cli.reaching import reach
+from headgate.cli.terminal import console, show
 from headgate.cli.waiting import waiting
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def write_reply(reply: Reply, form: str, stream: IO[bytes]) -> None:
 
     writer = WRITERS[form]
     if form == "table" and stream.isatty():
-        writer = partial(write_table, width=shutil.get_terminal_size().columns)
+        writer = partial(write_table, width=console().width)
     writer(reply.schema, reply.batches(), stream)
     stream.flush()
 
@@ -98,15 +98,14 @@ def show_receipt(reply: Reply, *, as_json: bool) -> None:
     """Tells on stderr what the answer was promised and what it cost."""
     import json
 
-    from headgate.cli.receipts import receipt_lines
+    from headgate.cli.receipts import receipt_table
 
     if as_json:
         click.echo(json.dumps(reply.receipt), err=True)
     elif reply.receipt is None:
         click.echo("no receipt: the job was named, or nothing was read", err=True)
     else:
-        for line in receipt_lines(reply.receipt):
-            click.echo(line, err=True)
+        show(receipt_table(reply.receipt), err=True)
 
 
 @contextmanager

@@ -6,15 +6,20 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from rich.table import Table
+
+from headgate.cli.terminal import columns
 from headgate.cli.texts import count_text, duration_text
 
 Receipt = Mapping[str, Any]
 
 
-def receipt_lines(receipt: Receipt) -> Iterator[str]:
-    """One line per thing to know."""
+def receipt_table(receipt: Receipt) -> Table:
+    """One row per thing to know."""
+    table = columns()
     for title, text in _told(receipt):
-        yield f"{title:<9} {text}"
+        table.add_row(title, text)
+    return table
 
 
 def receipt_summary(receipt: Receipt) -> str:

@@ -7,6 +7,7 @@ import click
 from headgate.cli.exits import FAILED
 from headgate.cli.options import Place, json_option, service_options, write_json
 from headgate.cli.reaching import reach
+from headgate.cli.terminal import tell
 from headgate.cli.waiting import waiting
 
 
@@ -47,8 +48,8 @@ def resume_command(place: Place, as_json: bool) -> None:
         click.echo("the flow files are taken as they are now; what had failed is tried again")
         for failure in failures:
             where = f"{failure['where']}: " if failure["where"] else ""
-            click.echo(f"error: {where}{failure['what']}", err=True)
+            tell(f"error: {where}{failure['what']}", err=True)
             if failure["hint"]:
-                click.echo(f"hint: {failure['hint']}", err=True)
+                tell(f"hint: {failure['hint']}", err=True)
     if failures:
         raise click.exceptions.Exit(FAILED)

@@ -9,6 +9,7 @@ import click
 from headgate.cli.exits import FAILED
 from headgate.cli.options import Place, json_option, project_option, write_json
 from headgate.cli.running import require_no_service
+from headgate.cli.terminal import tell
 from headgate.cli.texts import size_text
 from headgate.cli.waiting import waiting
 from headgate.errors import HeadgateError
@@ -77,6 +78,6 @@ def _removed(each: AtSource) -> bool:
             each.remove()
         return True
     except HeadgateError as error:
-        click.echo(f"error: {each.what} could not be removed: {error.what}", err=True)
-        click.echo(f"hint: at the source {each.source}: {each.remedy}", err=True)
+        tell(f"error: {each.what} could not be removed: {error.what}", err=True)
+        tell(f"hint: at the source {each.source}: {each.remedy}", err=True)
         return False

@@ -8,6 +8,7 @@ import click
 
 from headgate.cli.options import Place, json_option, service_options, write_json
 from headgate.cli.reaching import reach
+from headgate.cli.terminal import columns, show
 from headgate.cli.texts import shown
 
 
@@ -29,9 +30,10 @@ def settings_command(place: Place, as_json: bool) -> None:
         write_json(found)
         return
     current = found["settings"]
-    width = max(map(len, current), default=0)
+    table = columns()
     for name, value in current.items():
-        click.echo(f"{name:<{width}}  {shown(value)}")
+        table.add_row(name, shown(value))
+    show(table)
     for change in found["changes"]:
         values = f"from {shown(change['before'])} to {shown(change['after'])}"
         click.echo(f"{change['at'][:19]} {change['who']} changed {change['name']} {values}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,10 +23,11 @@ from prompt_toolkit.output import Output
 
 from headgate.cli.exits import show_failure
 from headgate.cli.query import write_reply
-from headgate.cli.receipts import Receipt, receipt_lines, receipt_summary
+from headgate.cli.receipts import Receipt, receipt_summary, receipt_table
 from headgate.cli.shell_words import SqlCompleter, Tables
 from headgate.cli.statements import is_finished, split
 from headgate.cli.table import table_lines
+from headgate.cli.terminal import columns, show, terminal_width
 from headgate.cli.texts import duration_text
 from headgate.cli.waiting import waiting
 from headgate.errors import DefiniteError, HeadgateError
@@ -136,12 +136,13 @@ class Shell:
     def _show_receipt(self, _: Sequence[str]) -> None:
         if self._receipt is None:
             raise DefiniteError("there is no receipt yet", hint="ask something first")
-        for line in receipt_lines(self._receipt):
-            click.echo(line)
+        show(receipt_table(self._receipt))
 
     def _help(self, _: Sequence[str]) -> None:
+        table = columns()
         for words, meaning in HELP:
-            click.echo(f"{words:<28} {meaning}")
+            table.add_row(words, meaning)
+        show(table)
 
     def _tables(self) -> Tables:
         if self._known is None:
@@ -164,5 +165,5 @@ def user_history() -> History:
 
 
 def _show(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    for line in table_lines(names, rows, width=shutil.get_terminal_size().columns):
+    for line in table_lines(names, rows, width=terminal_width()):
         click.echo(line)

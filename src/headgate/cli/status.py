@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -35,25 +36,31 @@ def status_command(place: Place, seconds: float | None, as_json: bool) -> None:
     headgate status --watch 5
     headgate status --json | jq '.tables[] | {name, lag}'
     """
-    with reach(place) as client:
+    with reach(place) as client, _screen(is_live=seconds is not None and not as_json) as show_status:
         while True:
             status = client.status()
-            if as_json:
-                write_json(status) if seconds is None else click.echo(json.dumps(status))
+            if not as_json:
+                show_status(status)
+            elif seconds is None:
+                write_json(status)
             else:
-                _show(status, again=seconds is not None)
+                click.echo(json.dumps(status))
             if seconds is None:
                 return
             time.sleep(seconds)
 
 
-def _show(status: dict[str, object], *, again: bool) -> None:
-    from headgate.cli.status_screen import status_lines
+@contextmanager
+def _screen(*, is_live: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Shows one status after another, each in the place of the one before if that is asked for and stdout is a terminal."""
+    from rich.live import Live
 
-    is_terminal = sys.stdout.isatty()
-    width, height = shutil.get_terminal_size()
-    lines = list(status_lines(status, width if is_terminal else 1000))
-    if again and is_terminal:
-        click.clear()
-        lines = lines[: height - 1]
-    click.echo("\n".join(lines))
+    from headgate.cli.status_screen import status_screen
+    from headgate.cli.terminal import console, show
+
+    target = console()
+    if not (is_live and target.is_terminal):
+        yield lambda status: show(status_screen(status))
+        return
+    with Live(console=target, auto_refresh=False) as live:
+        yield lambda status: live.update(status_screen(status), refresh=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-import click
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
-from headgate.cli.texts import count_text, cut, duration_text, filled, size_text, text_width
+from headgate.cli.terminal import columns, titled
+from headgate.cli.texts import count_text, duration_text, size_text
 
 Status = Mapping[str, Any]
 
@@ -17,101 +20,97 @@ _NEVER = 1970
 """What was captured up to an instant of this year or before was never captured."""
 
 
-def status_lines(status: Status, width: int = 120) -> Iterator[str]:
-    """The screen, line by line, in colours that `click.echo` leaves out where there is no terminal."""
+def status_screen(status: Status) -> Group:
+    """The screen, to be drawn as wide as the terminal is."""
     at = datetime.fromisoformat(status["at"])
-    troubles = list(_troubles(status))
-    state = click.style(count_text(len(troubles), "problem"), fg="red") if troubles else click.style("ok", fg="green")
-    yield f"{click.style(status['name'], bold=True)}  {at:%Y-%m-%d %H:%M:%S %Z}  {state}"
-    yield (
+    troubles = [titled(line) for line in _troubles(status)]
+    told = [line for line in troubles if not line.plain.startswith("  ")]
+    state = (count_text(len(told), "problem"), "red") if told else ("ok", "green")
+    parts: list[Text | Table | str] = [
+        Text.assemble((status["name"], "bold"), f"  {at:%Y-%m-%d %H:%M:%S %Z}  ", state),
         f"{count_text(len(status['queries']), 'query').replace('querys', 'queries')} running, {status['waiting']} waiting for a job,"
-        f" {count_text(status['answers'], 'snapshot')} held, {size_text(status['held_bytes'])} of changes in memory"
-    )
-    yield ""
-    yield from _columns(
-        ("table", "job", "as of", "lag", "target"), [_table_row(table) for table in status["tables"]], width
-    )
-    yield ""
-    yield from _jobs(status, width)
+        f" {count_text(status['answers'], 'snapshot')} held, {size_text(status['held_bytes'])} of changes in memory",
+        "",
+        _tables(status),
+        "",
+        *_jobs(status),
+    ]
     if status["sources"]:
-        yield ""
-        rows = [_source_row(name, source, at) for name, source in status["sources"].items()]
-        yield from _columns(("source", "captured", "gear", "log", "WAL retained", "why this gear"), rows, width)
+        parts += ["", _sources(status["sources"], at)]
     if status["actions"]:
-        yield ""
-        for action in status["actions"][-_ACTIONS:]:
-            when = datetime.fromisoformat(action["at"])
-            yield cut(f"{when:%H:%M:%S} {action['what']}: {action['reason']}", width)
-    for colour, what, hint in troubles:
-        yield f"{click.style('error' if colour == 'red' else 'warning', fg=colour)}: {what}"
-        if hint:
-            yield f"  hint: {hint}"
+        parts += ["", *map(_action, status["actions"][-_ACTIONS:])]
+    return Group(*parts, *troubles)
 
 
-def _jobs(status: Status, width: int) -> Iterator[str]:
+def _jobs(status: Status) -> Iterator[str | Text]:
     opened, closed = status["open"], status["closed"]
     yield (
         f"jobs: {status['complete']} complete ← {len(closed)} closed ←"
         f" {opened['id']} open with {count_text(opened['rows'], 'row')} of {count_text(opened['transactions'], 'transaction')}"
     )
     for job in closed[:_ACTIONS]:
-        yield cut(f"  {job['id']} waits for {', '.join(job['behind'])}", width)
+        yield _one_line(f"  {job['id']} waits for {', '.join(job['behind'])}")
     if len(closed) > _ACTIONS:
         yield f"  and {len(closed) - _ACTIONS} more"
 
 
-def _table_row(table: Status) -> tuple[list[str], str | None]:
-    lag, target = table["lag"], table["target_lag"]
-    as_of = "–" if table["data_timestamp"] is None else f"{datetime.fromisoformat(table['data_timestamp']):%H:%M:%S}"
-    late = lag is not None and target is not None and lag > target
-    colour = "red" if table["failure"] else "yellow" if late else None
-    shown = [
-        table["name"],
-        str(table["through"]),
-        as_of,
-        duration_text(lag),
-        "–" if target is None else duration_text(target),
-    ]
-    return shown, colour
+def _tables(status: Status) -> Table:
+    drawn = columns("table", "job", "as of", "lag", "target")
+    for table in status["tables"]:
+        lag, target, of = table["lag"], table["target_lag"], table["data_timestamp"]
+        is_late = lag is not None and target is not None and lag > target
+        drawn.add_row(
+            table["name"],
+            str(table["through"]),
+            "–" if of is None else f"{datetime.fromisoformat(of):%H:%M:%S}",
+            duration_text(lag),
+            duration_text(target),
+            style="red" if table["failure"] else "yellow" if is_late else None,
+        )
+    return drawn
 
 
-def _source_row(name: str, source: Status, at: datetime) -> tuple[list[str], str | None]:
-    captured_at = datetime.fromisoformat(source["captured"]["at"])
-    captured = "never" if captured_at.year <= _NEVER else f"{duration_text((at - captured_at).total_seconds())} ago"
-    gear = source["gear"]
-    pace = "–" if gear is None else f"{duration_text(gear['period'])} × {gear['workers']}"
-    log = _of(source["log_bytes"], source["log_limit"])
-    wal = _of(source["retained_wal"], source["retained_wal_limit"])
-    colour = "red" if source["trouble"] or source["problems"] else "yellow" if source["alarms"] else None
-    return [name, captured, pace, log, wal, source["reason"] or "–"], colour
+def _sources(sources: Mapping[str, Status], at: datetime) -> Table:
+    drawn = columns("source", "captured", "gear", "log", "WAL retained", "why this gear")
+    for name, source in sources.items():
+        captured_at, gear = datetime.fromisoformat(source["captured"]["at"]), source["gear"]
+        is_wrong = source["trouble"] or source["problems"]
+        drawn.add_row(
+            name,
+            "never" if captured_at.year <= _NEVER else f"{duration_text((at - captured_at).total_seconds())} ago",
+            "–" if gear is None else f"{duration_text(gear['period'])} × {gear['workers']}",
+            _of(source["log_bytes"], source["log_limit"]),
+            _of(source["retained_wal"], source["retained_wal_limit"]),
+            source["reason"] or "–",
+            style="red" if is_wrong else "yellow" if source["alarms"] else None,
+        )
+    return drawn
+
+
+def _action(action: Status) -> Text:
+    return _one_line(f"{datetime.fromisoformat(action['at']):%H:%M:%S} {action['what']}: {action['reason']}")
+
+
+def _one_line(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _of(count: float | None, limit: float | None) -> str:
     return size_text(count) if limit is None else f"{size_text(count)} of {size_text(limit)}"
 
 
-def _troubles(status: Status) -> Iterator[tuple[str, str, str | None]]:
+def _troubles(status: Status) -> Iterator[str]:
     """What is wrong and what helps: first what failed, then what someone should see to before it does."""
     for failure in status["failures"]:
         place = f"{failure['where']}: " if failure.get("where") else ""
-        yield "red", f"{place}{failure['what']}", failure.get("hint")
+        yield from _error(f"{place}{failure['what']}", failure.get("hint"))
     for name, source in status["sources"].items():
         if source["trouble"]:
-            yield "red", f"source {name}: {source['trouble']['what']}", source["trouble"].get("hint")
+            yield from _error(f"source {name}: {source['trouble']['what']}", source["trouble"].get("hint"))
         for table, problem in source["problems"].items():
-            yield "red", f"{name}.{table} cannot be followed any further: {problem['what']}", problem["hint"]
-        for alarm in source["alarms"]:
-            yield "yellow", f"source {name}: {alarm}", None
+            yield from _error(f"{name}.{table} cannot be followed any further: {problem['what']}", problem["hint"])
+        yield from (f"warning: source {name}: {alarm}" for alarm in source["alarms"])
 
 
-def _columns(titles: Sequence[str], rows: Sequence[tuple[list[str], str | None]], width: int) -> Iterator[str]:
-    sizes = [
-        max(text_width(row[place]) for row in [titles, *(cells for cells, _ in rows)]) for place in range(len(titles))
-    ]
-
-    def line(cells: Sequence[str]) -> str:
-        return cut("  ".join(filled(cell, size) for cell, size in zip(cells, sizes, strict=True)), width).rstrip()
-
-    yield click.style(line(titles), dim=True)
-    for cells, colour in rows:
-        yield click.style(line(cells), fg=colour) if colour else line(cells)
+def _error(what: str, hint: str | None) -> list[str]:
+    return [f"error: {what}", *([f"  hint: {hint}"] if hint else [])]

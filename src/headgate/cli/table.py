@@ -1,11 +1,15 @@
-"""Rows as a table of text, cut to the terminal's width. Column widths come from the first rows; the others follow as they come."""
+"""Rows as a table of text, cut to the terminal's width. Column widths come from the first rows; the others follow as they come.
+
+A table of rich needs all rows at once, and twenty times as long for each."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from headgate.cli.texts import count_text, cut, filled, shown, text_width
+from rich.cells import cell_len, set_cell_size
+
+from headgate.cli.texts import count_text, shown
 
 MEASURED_ROWS = 1000
 _LEAST = 6
@@ -19,14 +23,18 @@ def table_lines(
     """Heading, rule and rows; `right` says which columns are aligned so. Without a width nothing is cut."""
     texts = ([shown(value) for value in row] for row in rows)
     first = list(itertools.islice(texts, MEASURED_ROWS))
-    natural = [max(text_width(row[place]) for row in [names, *first]) for place in range(len(names))]
+    natural = [max(cell_len(row[place]) for row in [names, *first]) for place in range(len(names))]
     widths = natural if width is None else fitted(natural, width)
     alignment = [*right, *([False] * len(widths))][: len(widths)]
 
+    def cell(text: str, size: int, to_right: bool) -> str:
+        blanks = size - cell_len(text)
+        if blanks < 0 and width is not None:
+            return f"{set_cell_size(text, size - 1)}…"
+        return " " * blanks + text if to_right else text + " " * blanks
+
     def line(cells: Sequence[str]) -> str:
-        cells = cells if width is None else [cut(cell, size) for cell, size in zip(cells, widths, strict=False)]
-        columns = zip(cells, widths, alignment, strict=False)
-        return _GAP.join(filled(cell, size, right=to_right) for cell, size, to_right in columns).rstrip()
+        return _GAP.join(map(cell, cells, widths, alignment)).rstrip()
 
     yield line(names)
     yield _GAP.join("─" * size for size in widths)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import unicodedata
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -59,34 +58,6 @@ def _printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
     )
-
-
-def text_width(text: str) -> int:
-    """The columns of a terminal that a text takes."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        for letter in text
-    )
-
-
-def cut(text: str, width: int) -> str:
-    """The text, or its beginning and an ellipsis."""
-    if text_width(text) <= width:
-        return text
-    taken = ""
-    for letter in text:
-        if text_width(taken + letter) > width - 1:
-            break
-        taken += letter
-    return f"{taken}…"
-
-
-def filled(text: str, width: int, *, right: bool = False) -> str:
-    """The text with blanks up to a width."""
-    blanks = " " * (width - text_width(text))
-    return blanks + text if right else text + blanks
 
 
 def duration_text(seconds: float | None) -> str:

@@ -2,57 +2,57 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 _AFTER_SECONDS = 0.7
 """What is done sooner needs no words."""
-_EVERY_SECONDS = 0.1
-_CLEAR = "\r\x1b[K"
 
 
 class Waiting:
-    """The line; `say` changes its text and may be called from any thread."""
+    """The line; it may be changed from any thread. Where nobody looks there is none."""
 
     def __init__(self, text: str, stream: TextIO) -> None:
-        self._text = text
-        self._stream = stream
-        self._began = time.monotonic()
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._draw, name="waiting", daemon=True) if stream.isatty() else None
-        if self._thread is not None:
-            self._thread.start()
+        self._progress = _progress(stream) if stream.isatty() else None
+        if self._progress is not None:
+            self._task = self._progress.add_task(text, total=None)
+            self._start = threading.Timer(_AFTER_SECONDS, self._progress.start)
+            self._start.daemon = True
+            self._start.start()
 
     def say(self, text: str) -> None:
-        self._text = text
+        """Changes the text."""
+        if self._progress is not None:
+            self._progress.update(self._task, description=text)
+
+    def measure(self, done: int, total: int) -> None:
+        """Adds a bar of the bytes that are done."""
+        if self._progress is not None:
+            from rich.progress import BarColumn, DownloadColumn, TimeElapsedColumn, TimeRemainingColumn
+
+            if self._progress.tasks[0].total is None:
+                spinner, text, *_ = self._progress.columns
+                bytes_done, left = DownloadColumn(binary_units=True), TimeRemainingColumn()
+                self._progress.columns = (spinner, text, BarColumn(24), bytes_done, TimeElapsedColumn(), left)
+            self._progress.update(self._task, completed=done, total=total)
 
     def close(self) -> None:
-        self._done.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _draw(self) -> None:
-        if self._done.wait(_AFTER_SECONDS):
-            return
-        for frame in itertools.cycle(_FRAMES):
-            seconds = int(time.monotonic() - self._began)
-            self._stream.write(f"{_CLEAR}{frame} {self._text} {seconds} s"[: _width()])
-            self._stream.flush()
-            if self._done.wait(_EVERY_SECONDS):
-                break
-        self._stream.write(_CLEAR)
-        self._stream.flush()
+        """Takes the line away."""
+        if self._progress is not None:
+            self._start.cancel()
+            self._start.join()
+            self._progress.stop()
 
 
 @contextmanager
 def waiting(text: str, stream: TextIO | None = None) -> Iterator[Waiting]:
-    """Shows that something is under way; nothing where nobody looks."""
+    """Shows that something is under way."""
     line = Waiting(text, sys.stderr if stream is None else stream)
     try:
         yield line
@@ -60,16 +60,14 @@ def waiting(text: str, stream: TextIO | None = None) -> Iterator[Waiting]:
         line.close()
 
 
-def bar(done: int, total: int, width: int = 24) -> str:
-    """How much of something is done, as `███▌     37 %`."""
-    share = min(max(done / total, 0.0), 1.0) if total else 1.0
-    eighths = int(share * width * 8)
-    full, rest = divmod(eighths, 8)
-    drawn = "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
-    return f"{drawn:<{width}} {share:4.0%}"
+def _progress(stream: TextIO) -> Progress | None:
+    """A line on a terminal that can write over it."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-
-def _width() -> int:
-    import shutil
-
-    return shutil.get_terminal_size().columns + len(_CLEAR) - 1
+    console = Console(file=stream, highlight=False, emoji=False)
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    if not console.is_interactive:
+        return None
+    # Nothing is redirected: what is waited for may write rows to stdout, and start processes.
+    return Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)

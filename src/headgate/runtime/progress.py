@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TextIO
+
+from rich.cells import set_cell_size
 
 from headgate.capture.source import Progress
 
@@ -14,7 +17,6 @@ OnProgress = Callable[[str, Progress], None]
 """Hears, by the source's name, how far its tables are read."""
 
 _EVERY_SECONDS = 0.1
-_WIDTH = 100
 
 
 class ProgressLine:
@@ -29,7 +31,10 @@ class ProgressLine:
         if not progress.is_done and now - self._written < _EVERY_SECONDS:
             return
         self._written = now
-        self._stream.write(f"\r{describe(source, progress):<{_WIDTH}}{chr(10) if progress.is_done else ''}")
+        # Within the terminal: a line that goes on in the next one cannot be written over.
+        width = shutil.get_terminal_size().columns - 1
+        line = set_cell_size(describe(source, progress), width)
+        self._stream.write(f"\r{line}{chr(10) if progress.is_done else ''}")
         self._stream.flush()
 
 
