@@ -60,9 +60,8 @@ def report_lines(report: Report) -> Iterator[str]:
     for warning in report.warnings:
         yield f"warning: {warning}"
     for problem in report.problems:
-        yield failure_lines(problem)[0]
-        if problem.hint:
-            yield f"  hint: {problem.hint}"
+        error, *hint = failure_lines(problem)
+        yield from (error, *(f"  {line}" for line in hint))
     yield f"{count_text(len(report.problems), 'problem')} found" if report.problems else "ok: nothing is wrong"
 
 

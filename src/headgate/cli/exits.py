@@ -38,15 +38,18 @@ def exit_code(error: BaseException) -> int:
 def failure_lines(error: BaseException) -> list[str]:
     """The error in words: what happened and where, and what to do."""
     if isinstance(error, HeadgateError):
-        place = f"{error.where}: " if error.where is not None else ""
-        return [f"error: {place}{error.what}", *([f"hint: {error.hint}"] if error.hint else [])]
+        return error_lines(error.what, error.where, error.hint)
     if isinstance(error, OSError) and error.strerror:
-        place = f"{error.filename}: " if error.filename else ""
-        return [f"error: {place}{error.strerror}"]
+        return error_lines(error.strerror, error.filename)
     return [
         f"error: {type(error).__name__}: {error}",
         f"hint: this is a mistake of headgate's own; {DEBUG}=1 shows where it comes from",
     ]
+
+
+def error_lines(what: str, where: object = None, hint: str | None = None) -> list[str]:
+    """What happened and where, and what to do if that is known."""
+    return [f"error: {where}: {what}" if where else f"error: {what}", *([f"hint: {hint}"] if hint else [])]
 
 
 def show_failure(error: BaseException) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from headgate.cli.exits import FAILED
+from headgate.cli.exits import FAILED, error_lines
 from headgate.cli.options import Place, json_option, service_options, write_json
 from headgate.cli.reaching import reach
 from headgate.cli.terminal import tell
@@ -47,9 +47,7 @@ def resume_command(place: Place, as_json: bool) -> None:
     else:
         click.echo("the flow files are taken as they are now; what had failed is tried again")
         for failure in failures:
-            where = f"{failure['where']}: " if failure["where"] else ""
-            tell(f"error: {where}{failure['what']}", err=True)
-            if failure["hint"]:
-                tell(f"hint: {failure['hint']}", err=True)
+            for line in error_lines(failure["what"], failure["where"], failure["hint"]):
+                tell(line, err=True)
     if failures:
         raise click.exceptions.Exit(FAILED)

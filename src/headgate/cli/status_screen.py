@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from headgate.cli.exits import error_lines
 from headgate.cli.terminal import columns, titled
 from headgate.cli.texts import count_text, duration_text, size_text
 
@@ -23,9 +24,9 @@ _NEVER = 1970
 def status_screen(status: Status) -> Group:
     """The screen, to be drawn as wide as the terminal is."""
     at = datetime.fromisoformat(status["at"])
-    troubles = [titled(line) for line in _troubles(status)]
-    told = [line for line in troubles if not line.plain.startswith("  ")]
-    state = (count_text(len(told), "problem"), "red") if told else ("ok", "green")
+    troubles = list(_troubles(status))
+    count = sum(not line.startswith("hint") for line in troubles)
+    state = (count_text(count, "problem"), "red") if count else ("ok", "green")
     parts: list[Text | Table | str] = [
         Text.assemble((status["name"], "bold"), f"  {at:%Y-%m-%d %H:%M:%S %Z}  ", state),
         f"{count_text(len(status['queries']), 'query').replace('querys', 'queries')} running, {status['waiting']} waiting for a job,"
@@ -39,7 +40,7 @@ def status_screen(status: Status) -> Group:
         parts += ["", _sources(status["sources"], at)]
     if status["actions"]:
         parts += ["", *map(_action, status["actions"][-_ACTIONS:])]
-    return Group(*parts, *troubles)
+    return Group(*parts, *(titled(f"  {line}" if line.startswith("hint") else line) for line in troubles))
 
 
 def _jobs(status: Status) -> Iterator[str | Text]:
@@ -102,15 +103,11 @@ def _of(count: float | None, limit: float | None) -> str:
 def _troubles(status: Status) -> Iterator[str]:
     """What is wrong and what helps: first what failed, then what someone should see to before it does."""
     for failure in status["failures"]:
-        place = f"{failure['where']}: " if failure.get("where") else ""
-        yield from _error(f"{place}{failure['what']}", failure.get("hint"))
+        yield from error_lines(failure["what"], failure.get("where"), failure.get("hint"))
     for name, source in status["sources"].items():
         if source["trouble"]:
-            yield from _error(f"source {name}: {source['trouble']['what']}", source["trouble"].get("hint"))
+            yield from error_lines(f"source {name}: {source['trouble']['what']}", hint=source["trouble"].get("hint"))
         for table, problem in source["problems"].items():
-            yield from _error(f"{name}.{table} cannot be followed any further: {problem['what']}", problem["hint"])
+            what = f"{name}.{table} cannot be followed any further: {problem['what']}"
+            yield from error_lines(what, hint=problem["hint"])
         yield from (f"warning: source {name}: {alarm}" for alarm in source["alarms"])
-
-
-def _error(what: str, hint: str | None) -> list[str]:
-    return [f"error: {what}", *([f"  hint: {hint}"] if hint else [])]

@@ -6,17 +6,15 @@ in base64, maps lists of pairs, and the floating-point values that JSON lacks th
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, time, timedelta
-from decimal import Decimal
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from headgate.errors import DefiniteError
+from headgate.service.plain import to_plain
 
 Format = Literal["arrow", "json"]
 
@@ -80,20 +78,7 @@ def _rows(batch: pa.RecordBatch) -> str:
 
 
 def _dumps(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_value)
-
-
-def _value(value: object) -> object:
-    match value:
-        case Decimal():
-            return format(value, "f")
-        case date() | time():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case bytes():
-            return base64.b64encode(value).decode()
-    return str(value)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=to_plain)
 
 
 def _finite(value: object) -> object:

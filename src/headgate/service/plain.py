@@ -1,7 +1,8 @@
-"""Values as plain JSON types: durations in seconds, instants in ISO 8601, errors as what happened and what to do."""
+"""Values as plain JSON types: durations in seconds, instants in ISO 8601, bytes in base64, errors as what happened and what to do."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import math
 from collections.abc import Mapping, Set
@@ -29,6 +30,8 @@ def to_plain(value: object) -> Any:
             return value.total_seconds()
         case date() | time():
             return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode()
         case Decimal():
             return format(value, "f")
         case Receipt():
