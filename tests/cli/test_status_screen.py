@@ -123,7 +123,9 @@ def test_colours_are_for_terminals(service: Canned) -> None:
     assert plain.exit_code == 0
     assert "\x1b" not in plain.output
     forced = {"FORCE_COLOR": "1"}
-    assert "\x1b[33m" in CliRunner().invoke(cli, ["status", "--url", service.url], env=forced).output
+    coloured = CliRunner().invoke(cli, ["status", "--url", service.url], env=forced).output
+    assert "\x1b[33m" in coloured
+    assert "no request waits: the lowest gear" in coloured
     unwanted = {**forced, "NO_COLOR": "1"}
     assert "\x1b[33m" not in CliRunner().invoke(cli, ["status", "--url", service.url], env=unwanted).output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,9 +59,8 @@ def _screen(*, is_live: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
     from headgate.cli.status_screen import status_screen
     from headgate.cli.terminal import console, show
 
-    target = console()
-    if not (is_live and target.is_terminal):
+    if not (is_live and sys.stdout.isatty()):
         yield lambda status: show(status_screen(status))
         return
-    with Live(console=target, auto_refresh=False) as live:
+    with Live(console=console(), auto_refresh=False) as live:
         yield lambda status: live.update(status_screen(status), refresh=True)

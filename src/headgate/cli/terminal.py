@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -18,16 +19,15 @@ _COLOURS = {"error": "red", "warning": "yellow", "hint": "yellow"}
 
 
 def console(*, err: bool = False) -> Console:
-    """The terminal. Texts are not looked through for markup, numbers or names of emoji: they are what users wrote."""
-    from rich.console import Console
-
-    return Console(stderr=err, highlight=False, markup=False, emoji=False)
+    """Stdout or stderr. Texts are not looked through for markup, numbers or names of emoji: they are what users wrote."""
+    stream = sys.stderr if err else sys.stdout
+    # Who wants colours in a file or a pipe, with FORCE_COLOR, does not want its lines cut.
+    return _console(stream, None if stream.isatty() else _UNLIMITED)
 
 
 def terminal_width() -> int | None:
     """The columns of the terminal that stdout is; None if it is something else."""
-    target = console()
-    return target.width if target.is_terminal else None
+    return console().width if sys.stdout.isatty() else None
 
 
 def show(drawn: RenderableType, *, err: bool = False) -> None:
@@ -65,8 +65,12 @@ def columns(*titles: str) -> Table:
 
 def drawn_lines(drawn: RenderableType, width: int = _UNLIMITED) -> Iterator[str]:
     """The lines that something is drawn in, without colours."""
+    stream = io.StringIO()
+    _console(stream, width, force_terminal=False).print(drawn)
+    yield from (line.rstrip() for line in stream.getvalue().removesuffix("\n").split("\n"))
+
+
+def _console(stream: TextIO, width: int | None, force_terminal: bool | None = None) -> Console:
     from rich.console import Console
 
-    stream = io.StringIO()
-    Console(file=stream, width=width, force_terminal=False, highlight=False, markup=False, emoji=False).print(drawn)
-    yield from (line.rstrip() for line in stream.getvalue().removesuffix("\n").split("\n"))
+    return Console(file=stream, width=width, force_terminal=force_terminal, highlight=False, markup=False, emoji=False)
