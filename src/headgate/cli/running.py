@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from pathlib import Path
 from headgate.cli.options import Place
 from headgate.errors import CorruptWarehouse, Location, WarehouseBusy
 
+_STORAGE = re.compile(r"^storage: +([\w.~-]*/[\w./-]*) *(?:#.*)?(?=\n\S|\s*\Z)", re.MULTILINE)
 NOTE = Path("_headgate") / "service.json"
 
 
@@ -30,17 +32,13 @@ class RunningService:
 
 def storage_of(place: Place) -> str:
     """The project's storage. A plain path is read without loading the project: finding a service has to be quick."""
-    import yaml
-
-    try:
-        said = yaml.safe_load(place.file.read_text(encoding="utf-8"))["storage"]
-    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
-        said = None
-    if isinstance(said, str) and said.strip() and "$" not in said and "://" not in said:
-        return os.path.normpath(place.file.absolute().parent / Path(said).expanduser())
+    with suppress(OSError, ValueError, RuntimeError):
+        found = _STORAGE.findall(place.file.read_text(encoding="utf-8"))
+        if len(found) == 1:
+            return os.path.normpath(place.file.absolute().parent / Path(found[0]).expanduser())
     from headgate.config.project import load_project
 
-    # A variable, a URI, or a mistake, which it tells.
+    # Quotes, a variable, a URI, or a mistake, which it tells.
     return load_project(place.file).storage
 
 

@@ -13,11 +13,17 @@ from pathlib import Path
 import yaml
 
 from headgate.errors import ConfigError, Location
+from headgate.text import MOST_NESTED_VALUES, require_text
 
 KeyPath = tuple[str | int, ...]
 """Keys and list positions from the document's root to a value."""
 
 Locate = Callable[[KeyPath], Location]
+
+LONGEST_DOCUMENT = 1 << 18
+"""Characters of a project file: YAML is read slowly."""
+MOST_VALUES = 100_000
+"""Keys and values of a document, those that aliases stand for counted each time."""
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
 
@@ -25,7 +31,9 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\
 def read_document(file: Path) -> tuple[dict[str, object], Locate]:
     """The document's root mapping and a function that finds where a value stands."""
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as stream:
+            # One more than the limit: the file may have no end.
+            text = stream.read(LONGEST_DOCUMENT + 1)
     except FileNotFoundError:
         raise ConfigError(
             f"there is no project file {file}", hint="give the path of a headgate.yml, or create it"
@@ -38,22 +46,7 @@ def read_document(file: Path) -> tuple[dict[str, object], Locate]:
         raise ConfigError("the project file is not UTF-8 text", where=Location(str(file))) from None
     except OSError as error:
         raise ConfigError(f"cannot read the project file: {error.strerror}", where=Location(str(file))) from None
-    loader = yaml.SafeLoader(text)
-    try:
-        node = loader.get_single_node()
-        lines = _Lines(file)
-        if node is not None:
-            lines.visit(node, ())
-        data = loader.construct_document(node) if node is not None else None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = Location(str(file), mark.line + 1 if mark is not None else None)
-        what = f"this is not valid YAML: {error.problem or error.context}"
-        raise ConfigError(what, where=where, hint="check the indentation, colons and quotes here") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"this is not valid YAML: {error}", where=Location(str(file))) from None
-    finally:
-        loader.dispose()
+    data, lines = _parsed(text, "the project file", str(file))
     if data is None:
         raise ConfigError(
             "the project file is empty", where=Location(str(file)), hint="it needs at least name and storage"
@@ -67,6 +60,37 @@ def read_document(file: Path) -> tuple[dict[str, object], Locate]:
     return data, lines.locate
 
 
+def read_value(text: str, name: str) -> object:
+    """One value, as a document would have it behind a key of that name."""
+    return _parsed(text, "the value", name)[0]
+
+
+def _parsed(text: str, what: str, file: str) -> tuple[object, _Lines]:
+    """The values of a text, read within bounds, and the line of each."""
+    require_text(text, what, where=Location(file), most=LONGEST_DOCUMENT, error=ConfigError)
+    lines = _Lines(file)
+    try:
+        loader = _Loader(text, file)
+        node = loader.get_single_node()
+        if node is None:
+            return None, lines
+        lines.visit(node, ())
+        return loader.construct_document(node), lines
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = Location(file, mark.line + 1 if mark is not None else None)
+        problem = f"this is not valid YAML: {error.problem or error.context}"
+        raise ConfigError(problem, where=where, hint="check the indentation, colons and quotes here") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"this is not valid YAML: {error}", where=Location(file)) from None
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        # A value that is none of its tag's kind, such as `!!bool maybe`, fails in the constructor in whatever way it does.
+        why = f": {str(error).partition(';')[0]}" if isinstance(error, ValueError) else ""
+        raise ConfigError(
+            f"a value does not fit its type{why}", where=Location(file), hint="quote it, or correct its tag (!!…)"
+        ) from None
+
+
 def locate_key(path: KeyPath) -> Location:
     """Where a value of a Python dict stands: its dotted path."""
     return Location(".".join(str(part) for part in path) or "project")
@@ -76,7 +100,11 @@ def substitute(
     value: object, locate: Locate, environment: Mapping[str, str] = os.environ, path: KeyPath = ()
 ) -> object:
     """The value with every variable of its texts replaced."""
+    if len(path) > MOST_NESTED_VALUES:
+        raise _too_deep(locate(path[:MOST_NESTED_VALUES]))
     if isinstance(value, Mapping):
+        for key in value:
+            require_text(str(key), "a key", where=locate(path), error=ConfigError)
         return {key: substitute(item, locate, environment, (*path, key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [substitute(item, locate, environment, (*path, index)) for index, item in enumerate(value)]
@@ -104,20 +132,51 @@ def substitute(
             )
         return found
 
-    return _VARIABLE.sub(replacement, value)
+    filled = _VARIABLE.sub(replacement, value)
+    return require_text(filled, "this value", where=locate(path), error=ConfigError)
+
+
+def _too_deep(where: Location) -> ConfigError:
+    what = f"the values are nested more than {MOST_NESTED_VALUES} levels deep"
+    return ConfigError(what, where=where, hint="a project needs four or five levels")
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """Refuses what is nested too deeply before it is read on."""
+
+    def __init__(self, text: str, file: str) -> None:
+        super().__init__(text)
+        self._file = file
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node:
+        self._depth += 1
+        if self._depth > MOST_NESTED_VALUES + 1:
+            raise _too_deep(Location(self._file, self.peek_event().start_mark.line + 1))
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 class _Lines:
     """The line of every key and list item of one file."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = str(file)
+    def __init__(self, file: str) -> None:
+        self._file = file
         self._lines: dict[KeyPath, int] = {}
+        self._values = 0
 
     def visit(self, node: yaml.Node, path: KeyPath, within: tuple[yaml.Node, ...] = ()) -> None:
         if any(node is parent for parent in within):
             where = Location(self._file, node.start_mark.line + 1)
             raise ConfigError("this YAML value contains itself", where=where, hint="remove the alias")
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise ConfigError(
+                f"there are more than {MOST_VALUES:,} values here, with those that its aliases stand for",
+                where=Location(self._file, node.start_mark.line + 1),
+                hint="write fewer aliases (*name)",
+            )
         self._lines.setdefault(path, node.start_mark.line + 1)
         within = (*within, node)
         if isinstance(node, yaml.SequenceNode):
@@ -128,8 +187,9 @@ class _Lines:
             for key, value in node.value:
                 line = key.start_mark.line + 1
                 if key.tag == "tag:yaml.org,2002:merge":
+                    self.visit(value, (*path, "<<"), within)
                     continue
-                if key.tag != "tag:yaml.org,2002:str":
+                if key.tag != "tag:yaml.org,2002:str" or not isinstance(key, yaml.ScalarNode):
                     text = key.value if isinstance(key, yaml.ScalarNode) else "a key"
                     raise ConfigError(
                         f"{text} is not a text key: YAML reads it as {key.tag.rpartition(':')[2]}",

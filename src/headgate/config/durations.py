@@ -16,10 +16,10 @@ _UNITS = {
     "ms": timedelta(milliseconds=1),
     "us": timedelta(microseconds=1),
 }
-_DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+)\s*{unit}\s*)?" for unit in _UNITS), re.ASCII)
+_DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d{{1,30}})\s*{unit}\s*)?" for unit in _UNITS), re.ASCII)
 
 _SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)", re.ASCII)
+_SIZE = re.compile(r"(\d{1,30})\s*([A-Za-z]*)", re.ASCII)
 
 DURATION_HINT = "write a number with its unit: 250ms, 30s, 10m, 1h30m, 2d"
 SIZE_HINT = "write bytes as a whole number or with a unit: 1048576, 512KiB, 64MiB, 2GiB"

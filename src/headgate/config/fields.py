@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from headgate.config.durations import DURATION_HINT, SIZE_HINT, parse_duration, parse_size
 
+_MOST_NESTED_TYPES = 50
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -46,6 +47,8 @@ def _spark_type(value: str) -> str:
         raise refuse("the column has no type", "give a Spark SQL type, such as bigint, string or decimal(10,2)")
     if value.count("(") != value.count(")"):
         raise refuse(f"{value!r} is not a type", 'quote a type that contains a comma: "decimal(10,2)"')
+    if value.count("<") > _MOST_NESTED_TYPES:
+        raise refuse(f"the type has more than {_MOST_NESTED_TYPES} parts in < >", "store it as a string")
     return value.strip()
 
 

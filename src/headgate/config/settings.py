@@ -200,4 +200,10 @@ def _in_folder(path: str, info: ValidationInfo) -> str:
     if _URI.match(path):
         return path
     context = info.context or {}
-    return os.path.normpath(Path(context.get("folder", ".")).absolute() / Path(path).expanduser())
+    try:
+        whole = Path(path).expanduser()
+    except RuntimeError:
+        raise refuse(
+            f"{path} begins with a user who has no home here", "write ./~… for a folder of that name"
+        ) from None
+    return os.path.normpath(Path(context.get("folder", ".")).absolute() / whole)

@@ -17,9 +17,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import yaml
-
-from headgate.config.document import locate_key
+from headgate.config.document import locate_key, read_value
 from headgate.config.durations import format_duration
 from headgate.config.fields import Settings
 from headgate.config.gears import DEFAULT_W, GearSettings
@@ -215,9 +213,11 @@ def _read(name: str, value: Value) -> Value:
     if not isinstance(value, str):
         return value
     try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise _refused(name, f"{value!r} cannot be read", "write it as in the project file") from None
+        return read_value(value, name)
+    except ConfigError as error:
+        raise _refused(
+            name, f"{value[:100]!r} cannot be read: {error.what}", "write it as in the project file"
+        ) from None
 
 
 def _with(project: Project, name: str, value: Value) -> Project:
