@@ -24,6 +24,7 @@ from headgate.producing.dbapi import NotSupportedError, ProgrammingError, errors
 from headgate.producing.definitions import defined_table
 from headgate.producing.literals import NotAConstant, value_in
 from headgate.producing.parameters import Template
+from headgate.sql.bounds import bounded_recursion, require_bounded_depth
 from headgate.sql.names import did_you_mean, folded, quoted
 from headgate.sql.positions import tokenize
 
@@ -50,10 +51,7 @@ class Statements:
         if not tokens or tokens[0].text.upper() not in _VERBS:
             verb = tokens[0].text.upper() if tokens else "an empty statement"
             raise NotSupportedError(f"{verb} is not supported", hint=_POSSIBLE)
-        try:
-            trees = [tree for tree in sqlglot.parse(template.text, dialect="spark") if tree is not None]
-        except SqlglotError as error:
-            raise ProgrammingError(f"the statement cannot be read: {_first_line(error)}") from error
+        trees = _parsed(template.text)
         if len(trees) != 1:
             raise NotSupportedError("several statements in one text", hint="execute them one by one")
         match trees[0]:
@@ -223,6 +221,17 @@ class Statements:
                 f"{node.sql('spark')} is not a table of {self._source}",
                 hint=f"this connection writes to tables of {self._source} only",
             )
+
+
+def _parsed(text: str) -> list[exp.Expr]:
+    with errors_of_pep_249(otherwise=ProgrammingError), bounded_recursion(_WHERE):
+        try:
+            trees = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
+        except SqlglotError as error:
+            raise ProgrammingError(f"the statement cannot be read: {_first_line(error)}") from error
+        for tree in trees:
+            require_bounded_depth(tree, _WHERE)
+        return trees
 
 
 def _place(shape: Shape, name: str) -> int:

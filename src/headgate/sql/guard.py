@@ -19,6 +19,7 @@ from headgate.sql.allowed_functions import ALLOWED, MOST_ARGUMENTS, REFUSED, TAB
 from headgate.sql.lexing import require_one_reading
 from headgate.sql.names import did_you_mean
 from headgate.sql.positions import QueryText
+from headgate.text import require_text
 
 FORMATS = frozenset(
     (
@@ -48,15 +49,13 @@ _ONE_SELECT = "write one SELECT, WITH … SELECT or VALUES"
 def require_select(text: str, where: Location | None = None) -> None:
     """Raises a DefiniteError with the line and what to do when the text may not be run."""
     start = where or Location("query")
+    require_text(text, "the query", where=start)
     _require_no_substitution(text, start)
     _require_first_word(text, start)
     query = QueryText(text, start)
     require_one_reading(text, query.tokens, start)
     _check_tokens(query)
-    try:
-        _check_tree(query, query.parse())
-    except RecursionError:
-        raise DefiniteError("the query is nested too deeply", where=start, hint="write it with fewer levels") from None
+    _check_tree(query, query.parse())
 
 
 def _require_no_substitution(text: str, where: Location) -> None:

@@ -25,6 +25,8 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token
 
 from headgate.errors import FlowError, Location
+from headgate.sql.bounds import bounded_recursion, require_bounded_depth, require_bounded_tokens
+from headgate.text import require_text
 
 SPAN = "span"
 
@@ -167,7 +169,8 @@ class QueryText:
     def parse(self) -> exp.Expr:
         """The one statement of the text; a FlowError with its line when it is not SQL that the parser knows."""
         try:
-            trees = SpanParser(dialect=Spark()).parse(list(self.tokens), self.text)
+            with bounded_recursion(self.where):
+                trees = SpanParser(dialect=Spark()).parse(list(self.tokens), self.text)
         except ParseError as error:
             detail = error.errors[0] if error.errors else {}
             line = detail.get("line")
@@ -180,6 +183,7 @@ class QueryText:
             ) from None
         if len(trees) != 1 or trees[0] is None:
             raise FlowError("expected one query", where=self.where, hint="write one SELECT")
+        require_bounded_depth(trees[0], self.where)
         return trees[0]
 
     def at_line(self, line: int) -> Location:
@@ -256,9 +260,10 @@ class QueryText:
 
 
 def tokenize(text: str, where: Location) -> list[Token]:
-    """Tokens of Spark SQL; a FlowError for text that has none, such as an unclosed string."""
+    """Tokens of Spark SQL; a FlowError for text that has none, such as an unclosed string, or too many."""
+    require_text(text, "the SQL text", where=where, error=FlowError)
     try:
-        return list(Spark().tokenize(text))
+        return require_bounded_tokens(list(Spark().tokenize(text)), text, where)
     except TokenError as error:
         cause = error.__cause__ or error
         found = re.search(r"from (\d+):", str(cause))

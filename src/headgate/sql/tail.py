@@ -264,6 +264,6 @@ def _saying(tail: Tail, values: Mapping[str, Value | None]) -> Tail:
 def _is_sql(query: str) -> bool:
     try:
         QueryText(query, Location("query")).parse()
-    except (FlowError, RecursionError):
+    except FlowError:
         return False
     return True
