@@ -97,6 +97,14 @@ def test_a_large_request_without_a_length_is_refused(url: str) -> None:
         ({"sql": "SELECT 1", "format": "xml"}, "format cannot be 'xml'"),
         ({"sql": "SELECT 1", "session": ""}, "name of the session"),
         (b"\xff\xfe", "not JSON"),
+        ({"sql": "SELECT '\ud800'"}, "U+D800, at character 9"),
+        ({"sql": "SELECT '\0'"}, "a NUL"),
+        ({"sql": "SELECT 1", "session": "\udfff"}, "U+DFFF"),
+        ({"\ud800": 1}, "U+D800"),
+        ('{"sql": "SELECT 1", "job": ' + "1" * 1500 + "}", "more than 18 digits"),
+        ('{"sql": "SELECT 1", "deadline": 1e999}', "1e999 is no number"),
+        ('{"sql": "SELECT 1", "deadline": NaN}', "NaN is no number"),
+        ({"sql": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}, "more than 32 levels"),
     ],
 )
 def test_a_request_that_is_wrong_says_how(url: str, body: object, telling: str) -> None:
@@ -104,7 +112,7 @@ def test_a_request_that_is_wrong_says_how(url: str, body: object, telling: str) 
     assert heard.status == 400 and telling in heard.error["what"] and heard.error["hint"], heard
 
 
-@pytest.mark.parametrize("limit", ["0", "-1", "x", "1001", "1e2", "²"])
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "1001", "1e2", "²", "1" * 5000])
 def test_a_wrong_length_of_history_is_refused(url: str, limit: str) -> None:
     heard = ask(url, "GET", f"/v1/history?limit={limit.encode().hex() if limit == '²' else limit}")
     assert heard.status == 400 and "1000" in heard.error["hint"]

@@ -223,6 +223,6 @@ async def _answer_mistake(request: Request, error: Exception) -> Response:
 
 def _limit(request: Request) -> int:
     said = request.query_params.get("limit", "100")
-    if not (said.isascii() and said.isdigit() and 0 < int(said) <= _MOST_HISTORY):
-        raise DefiniteError(f"limit cannot be {said!r}", hint=f"it is a whole number from 1 to {_MOST_HISTORY}")
+    if not (said.isascii() and said.isdigit() and len(said) <= 9 and 0 < int(said) <= _MOST_HISTORY):
+        raise DefiniteError(f"limit cannot be {said[:50]!r}", hint=f"it is a whole number from 1 to {_MOST_HISTORY}")
     return int(said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from headgate.errors import DefiniteError
 from headgate.service.formats import CONTENT_TYPES, Format
 from headgate.service.limits import Limits
 from headgate.service.problems import RequestTimedOut, RequestTooLarge
+from headgate.text import require_texts
 
 _NUMBER = (int, float)
 _QUERY_FIELDS: Mapping[str, tuple[type, ...]] = {
@@ -31,6 +33,8 @@ CHANGE_FIELDS: Mapping[str, tuple[type, ...]] = {"name": (str,), "value": (objec
 BACKUP_FIELDS: Mapping[str, tuple[type, ...]] = {"folder": (str,)}
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 _LONGEST_NAME = 200
+_MOST_DIGITS = 18
+"""Every such number fits into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +106,16 @@ async def read_fields(request: Request, limits: Limits, known: Mapping[str, tupl
     if not body:
         return {}
     try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        fields = json.loads(body, parse_int=_integer, parse_float=_number, parse_constant=_number)
+    except RecursionError:
+        raise DefiniteError(
+            "the body of the request is not JSON that can be read: it is nested too deeply", hint="send one JSON object"
+        ) from None
+    except ValueError as error:
         raise DefiniteError(f"the body of the request is not JSON: {error}", hint="send one JSON object") from None
     if not isinstance(fields, dict):
         raise DefiniteError("the body of the request is not a JSON object", hint="send one JSON object")
+    require_texts(fields, "the request")
     for name, value in fields.items():
         if name not in known:
             raise DefiniteError(f"the request has an unknown field {name!r}", hint=f"there are {', '.join(known)}")
@@ -116,6 +125,18 @@ async def read_fields(request: Request, limits: Limits, known: Mapping[str, tupl
             wanted = " or ".join(_WORDS[kind] for kind in types)
             raise DefiniteError(f"{name} cannot be {json.dumps(value)[:100]}", hint=f"it is {wanted}")
     return {name: value for name, value in fields.items() if value is not None or object in known[name]}
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a number has more than {_MOST_DIGITS} digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text[:_MOST_DIGITS]} is no number that JSON has")
+    return float(text)
 
 
 async def _read(request: Request, limits: Limits) -> bytes:
