@@ -18,6 +18,8 @@ class Limits:
     """Queries at the same time; each has a thread. More are refused, to be asked again."""
     client: timedelta = timedelta(seconds=30)
     """How long a client may leave a part of its request or of its answer waiting."""
+    connections: int = 512
+    """Connections at the same time; beyond them the one that has waited longest for a request is closed."""
     session_idle: timedelta = timedelta(minutes=10)
     """How long a named session without a query is kept ..."""
     sessions: int = 1000

@@ -48,6 +48,10 @@ class TooManyQueries(TransientError):
     """As many queries as the service takes are running."""
 
 
+class TooManyConnections(TransientError):
+    """As many connections as the service takes are being answered."""
+
+
 class QueryTimedOut(TransientError):
     """The query took longer than the service allows."""
 

@@ -16,6 +16,7 @@ import uvicorn
 from headgate.errors import ConfigError, EnvironmentProblem
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.app import Service, make_app
+from headgate.service.connections import bounded_connections
 from headgate.service.gate import is_loopback
 from headgate.service.limits import Limits
 
@@ -80,7 +81,7 @@ class Server:
         config = uvicorn.Config(
             self._app,
             loop="asyncio",
-            http="h11",
+            http=bounded_connections(self._limits),
             ws="none",
             lifespan="off",
             log_config=None,
