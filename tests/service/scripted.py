@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any, cast
 
@@ -75,9 +76,10 @@ class ScriptedSession:
 
 
 class ScriptedWarehouse:
-    def __init__(self, script: Script, receipt: Receipt = RECEIPT) -> None:
+    def __init__(self, script: Script, receipt: Receipt = RECEIPT, storage: Path = Path("/nowhere")) -> None:
         self.script = script
         self.receipt = receipt
+        self.project = SimpleNamespace(name="scripted", storage=str(storage))
         self.sessions: list[ScriptedSession] = []
         self.bounds: list[dict[str, Any]] = []
         self.tags: list[str] = []

@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "resume": "refresh",
         "settings": "settings",
         "set": "settings",
+        "role": "role",
         "backup": "backup",
         "restore": "backup",
         "reset": "reset",

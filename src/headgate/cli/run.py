@@ -79,7 +79,7 @@ def run_command(
         server.attach(warehouse)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
-        with announced(warehouse.project.storage, RunningService(server.url, os.getpid(), token)):
+        with announced(warehouse.project.storage, RunningService(server.url, os.getpid(), server.token)):
             click.echo(_ready(server.url, warehouse.project.name, as_json))
             stopped.wait()
         click.echo("stopping", err=True)

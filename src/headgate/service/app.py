@@ -19,14 +19,16 @@ from starlette.staticfiles import StaticFiles
 from headgate.errors import DefiniteError, HeadgateError
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.bodies import read_change, read_fields, read_folder
-from headgate.service.gate import ALIVE, BACKUP, READY, VANISHED, Gate, error_response
+from headgate.service.gate import VANISHED, Gate, error_response
 from headgate.service.limits import Limits
 from headgate.service.metrics import MetricsRegistry, WarehouseCollector
 from headgate.service.openapi import document
+from headgate.service.permissions import ALIVE, BACKUP, READY
 from headgate.service.plain import to_plain
 from headgate.service.problems import InternalError, NotFound, NotReady
 from headgate.service.queries import Queries
 from headgate.service.tables import tables_with_freshness
+from headgate.warehouse.roles import Roles
 
 _LOGGER = logging.getLogger("headgate.service")
 PAGE = Path(__file__).parent / "page"
@@ -47,10 +49,19 @@ class Service:
 
     def __init__(self, warehouse: Warehouse | None, limits: Limits) -> None:
         self.limits = limits
-        self.warehouse = warehouse
+        self.warehouse: Warehouse | None = None
+        self.roles: Roles | None = None
+        """Known from the moment on at which the warehouse is open."""
         self.registry = MetricsRegistry()
         self.registry.register(WarehouseCollector(self.opened))
         self.queries = Queries(limits, self.opened, self.registry)
+        if warehouse is not None:
+            self.attach(warehouse)
+
+    def attach(self, warehouse: Warehouse) -> None:
+        """From now on requests are about this warehouse."""
+        self.roles = Roles(warehouse.project.storage)
+        self.warehouse = warehouse
 
     def opened(self) -> Warehouse:
         """The warehouse, once it is there."""
@@ -177,7 +188,7 @@ class Page(StaticFiles):
         return response
 
 
-def make_app(service: Service, token: str | None, hosts: Iterable[str]) -> Starlette:
+def make_app(service: Service, token: str, hosts: Iterable[str], *, is_open: bool) -> Starlette:
     """The routes behind the gate, and the page if there is one."""
     files = [f"/{file.relative_to(PAGE).as_posix()}" for file in PAGE.rglob("*") if file.is_file()]
     paths = ["/", *files] if files else []
@@ -185,7 +196,9 @@ def make_app(service: Service, token: str | None, hosts: Iterable[str]) -> Starl
     return Starlette(
         # File by file: were all paths the page's, a wrong method would be told as a path that is not there.
         routes=[*service.routes, *(Route(path, page) for path in paths)],
-        middleware=[Middleware(Gate, token=token, hosts=tuple(hosts), page=paths)],
+        middleware=[
+            Middleware(Gate, token=token, is_open=is_open, roles=lambda: service.roles, hosts=tuple(hosts), page=paths)
+        ],
         exception_handlers={
             HeadgateError: _answer_error,
             HTTPException: _answer_http_error,

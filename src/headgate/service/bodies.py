@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from headgate.errors import DefiniteError
 from headgate.service.formats import CONTENT_TYPES, Format
+from headgate.service.gate import ROLE
 from headgate.service.limits import Limits
 from headgate.service.problems import RequestTimedOut, RequestTooLarge
 from headgate.text import require_texts
@@ -83,9 +84,12 @@ async def read_change(request: Request, limits: Limits) -> ChangeBody:
         raise DefiniteError(
             "a change needs a name and a value", hint='send {"name": "…", "value": …} or {"name": "…", "reset": true}'
         )
-    who = fields.get("who", "the service")
+    role: str | None = request.scope.get(ROLE)
+    who: str = fields.get("who", "the service" if role is None else role)
     if not (0 < len(who) <= _LONGEST_NAME and who.isprintable()):
         raise DefiniteError("who is empty, too long or not printable", hint=f"use up to {_LONGEST_NAME} letters")
+    if role is not None and who != role:
+        who = f"{who} (as {role})"
     return ChangeBody(fields["name"], fields.get("value"), is_reset, who)
 
 

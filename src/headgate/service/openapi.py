@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.service.formats import CONTENT_TYPES
-from headgate.service.gate import BACKUP
 from headgate.service.limits import Limits
+from headgate.service.permissions import BACKUP, PERMISSIONS
 
 Schema = dict[str, Any]
 
 _ERRORS = {
     "400": "The request or the query is wrong.",
     "401": "The token is missing or wrong.",
-    "403": "The request came by a foreign name or from a foreign page.",
+    "403": "The role may not do this, or the request came by a foreign name or from a foreign page.",
     "404": "There is no such flow or job.",
     "408": "The request did not arrive in time.",
     "409": "A flow that the answer needs has failed on its data.",
@@ -23,6 +23,11 @@ _ERRORS = {
     "503": "Not now: the warehouse is being opened or closed, or something passing went wrong; come again after Retry-After.",
     "504": "No answer that is fresh enough could be made within the deadline, or within the time that the service allows.",
 }
+
+_TOKENS = (
+    "The service's own token, or that of a named role. An operation lists what its role has to be able to do: read, produce (and "
+    "read) or administer (and everything else). A service without a token of its own, and without roles, asks for none."
+)
 
 _BODY = (400, 408, 413)
 """What may be wrong with the body of a request."""
@@ -37,13 +42,21 @@ def document(limits: Limits) -> Schema:
             "description": "A warehouse over HTTP: a query says how fresh its answer must be.",
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
-        "security": [{}, {"token": []}],
-        "paths": _paths(limits),
+        "paths": _secured(_paths(limits)),
         "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": _TOKENS}},
             "schemas": {"Error": _error(), "Query": _query(limits), "Rows": _rows(), "Receipt": _receipt()},
         },
     }
+
+
+def _secured(paths: Schema) -> Schema:
+    """The paths, each operation with what it needs."""
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            needed = PERMISSIONS[method.upper(), path]
+            operation["security"] = [] if needed is None else [{}, {"token": [needed]}]
+    return paths
 
 
 def _paths(limits: Limits) -> Schema:
@@ -132,7 +145,6 @@ def _text(summary: str, *statuses: int, is_open: bool = False) -> Schema:
     operation["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
     if is_open:
         operation["responses"] = {"200": operation["responses"]["200"]}
-        operation["security"] = []
     return operation
 
 

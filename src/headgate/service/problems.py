@@ -36,6 +36,10 @@ class Refused(DefiniteError):
     """The request came by a name or from a page that is not the service's own."""
 
 
+class NotPermitted(DefiniteError):
+    """The role that the token belongs to may not do this."""
+
+
 class RequestTooLarge(DefiniteError):
     """The body of the request is larger than the service takes."""
 
@@ -68,6 +72,7 @@ _STATUSES: dict[type[BaseException], HTTPStatus] = {
     DefiniteError: HTTPStatus.BAD_REQUEST,
     Unauthorized: HTTPStatus.UNAUTHORIZED,
     Refused: HTTPStatus.FORBIDDEN,
+    NotPermitted: HTTPStatus.FORBIDDEN,
     NotFound: HTTPStatus.NOT_FOUND,
     SnapshotGone: HTTPStatus.NOT_FOUND,
     RequestTimedOut: HTTPStatus.REQUEST_TIMEOUT,

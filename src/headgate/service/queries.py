@@ -19,6 +19,7 @@ from headgate.errors import Cancelled, TooStale
 from headgate.scheduling.history import Outcome
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.bodies import read_query
+from headgate.service.gate import ROLE
 from headgate.service.limits import Limits
 from headgate.service.metrics import QueryMetrics
 from headgate.service.problems import NotReady, QueryTimedOut, TooManyQueries
@@ -121,7 +122,8 @@ class Queries:
         if len(self._requests) >= self._limits.queries:
             raise TooManyQueries(f"{self._limits.queries} queries are running already", hint="ask again in a moment")
         make = self._warehouse().session
-        named = None if body.session is None else self._sessions.get(body.session, make)
+        # Each role has sessions of its own; no name holds a NUL.
+        named = None if body.session is None else self._sessions.get(f"{scope.get(ROLE)}\0{body.session}", make)
         session = make() if named is None else named.session
         loop = asyncio.get_running_loop()
         until = loop.time() + self._limits.time.total_seconds()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import signal
 import socket
 import threading
@@ -56,7 +57,9 @@ class Server:
         self._port = port
         self._limits = limits or Limits()
         self._service = Service(warehouse, self._limits)
-        self._app = make_app(self._service, token, (self._name, *allowed_hosts))
+        self.token = token if token is not None else secrets.token_urlsafe(32)
+        """Administers. A service that is given none makes one, for the commands of the user who runs it."""
+        self._app = make_app(self._service, self.token, (self._name, *allowed_hosts), is_open=token is None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._uvicorn: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -74,7 +77,7 @@ class Server:
 
     def attach(self, warehouse: Warehouse) -> None:
         """From now on requests are about this warehouse."""
-        self._service.warehouse = warehouse
+        self._service.attach(warehouse)
 
     def start(self) -> Self:
         listening = self._listen()

@@ -77,7 +77,7 @@ function tell(error) {
   show($("reasons"));
   if (error instanceof Problem && error.status === 401) {
     say("unknown", "Locked");
-    show($("notice"), problem({ what: error.message, hint: "enter the token that the service was started with" }));
+    show($("notice"), problem({ what: error.message, hint: "enter the token that the service was started with, or that of a role" }));
     $("main").hidden = true;
     $("token").hidden = false;
     $("token-text").focus();
