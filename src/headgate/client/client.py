@@ -17,6 +17,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from headgate.client.connections import DEFAULT_URL, Connections, Response
+from headgate.text import require_text
 
 Duration = timedelta | str | float
 """A duration, its text ('10m'), or a number of seconds."""
@@ -99,7 +100,7 @@ class Client(_Closed):
 
     def explain(self, flow: str) -> dict[str, Any]:
         """The flow's graph and what of it is incremental; `text` has all of it to be read."""
-        return self._get(f"/v1/explain/{quote(flow, safe='')}")
+        return self._get(f"/v1/explain/{quote(require_text(flow, 'the name'), safe='')}")
 
     def refresh(self, full: bool = False) -> int:
         """Brings every table up to date and gives the newest job; `full` reads the sources' tables whole again."""

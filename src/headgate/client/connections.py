@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headgate import errors
 from headgate.errors import ConfigError, DefiniteError, HeadgateError, Location, TransientError
+from headgate.text import require_text
 
 DEFAULT_URL = "http://127.0.0.1:8765"
 
@@ -31,7 +32,9 @@ class Connections:
     """Connections to one service; those that are idle are used again."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        place = urlsplit(url)
+        place = urlsplit(require_text(url, "the address"))
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise ConfigError("the token is not ASCII", hint="send it as it was made, without line breaks")
         try:
             self._port = place.port
         except ValueError:

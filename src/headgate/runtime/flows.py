@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import AtomicType, StructType, TimestampType, _parse_datatype_string
@@ -119,7 +120,7 @@ class Planner:
             plan = self._view(flow, views)
             read = [f"{table}={inputs[table]}" for table in plan.tables_read if table in inputs]
             return replace(plan, fingerprint=fingerprint(flow, plan.entry.schema.simpleString(), *read))
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise FlowError(f"flow {flow.name}: {first_line(error)}", where=flow.where) from None
         finally:
             views.close()
@@ -285,4 +286,6 @@ def table_path(name: str, generation: int) -> str:
 def first_line(error: BaseException) -> str:
     """The telling line of an error from Spark."""
     text = str(error).strip() or type(error).__name__
+    if "StackOverflowError" in text:
+        return "it chains or nests more operators than Spark can follow; divide it"
     return text.splitlines()[0]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from threading import RLock
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -89,7 +90,7 @@ class Reader:
                 for reference in table_references(text, Location("query"))
             }
             frame = self._session.sql(replace_tables(text, mapping))
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             snapshot.release()
             known = translate(error, self._storage)
             if known is not None:

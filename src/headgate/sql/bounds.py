@@ -19,7 +19,7 @@ MOST_TOKENS = 50_000
 """Words, values and signs of one text."""
 MOST_LEVELS = 50
 """Brackets, types (array<…>), CASEs and prefixes (NOT, -) within each other."""
-MOST_CHAINED = 500
+MOST_CHAINED = 1_000
 """Levels of the tree: operators in a chain (a + b + c, a AND b, UNION) make one each."""
 
 _FRAMES = 5_000
@@ -61,7 +61,7 @@ def require_bounded_depth(tree: exp.Expr, where: Location) -> None:
         depth += 1
         if depth > MOST_CHAINED:
             raise FlowError(
-                f"the SQL text chains or nests more than {MOST_CHAINED} operators",
+                f"the SQL text chains or nests more than {MOST_CHAINED:,} operators",
                 where=where,
                 hint="write long chains of OR as IN (…), of UNION ALL as VALUES, or divide the query",
             )
