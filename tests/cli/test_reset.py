@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from headgate.cli.leaving import at_sources
 from headgate.cli.main import cli, run
 from headgate.cli.running import RunningService, announced
 from headgate.config import load_project
+from headgate.warehouse.lock import OwnerLock
+from headgate.warehouse.storage import Folder
 
 
 @pytest.fixture
@@ -74,17 +78,65 @@ def test_a_storage_beside_the_project_file_keeps_it(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["headgate.yml"]
 
 
-def test_a_warehouse_that_is_open_stays(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@contextmanager
+def owned(storage: Path) -> Iterator[None]:
+    """The warehouse as a process has it that opened it."""
+    owner = "host-a process 42"
+    lock = OwnerLock.take(Folder.at(storage / "_headgate"), owner, datetime(2024, 5, 1, tzinfo=UTC), takeover=False)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def commands(project: Path) -> list[list[str]]:
+    """Everything that changes or copies the folder of a closed warehouse."""
+    here, backup = ["--project", str(project)], project / "backup"
+    backup.mkdir(exist_ok=True)
+    other = [["init", str(project / "warehouse")], ["restore", str(backup), *here]]
+    return [["reset", "--yes", *here], ["reset", "--yes", "--keep-slots", *here], *other]
+
+
+def test_a_warehouse_that_is_open_is_left_alone_and_its_owner_named(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = left(project)
-    with (project / "warehouse" / "_headgate" / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert run(["reset", "--project", str(project), "--yes"]) == 4
-    assert "is in use by" in capsys.readouterr().err
-    storage = str(project / "warehouse")
-    with announced(storage, RunningService("http://127.0.0.1:1", os.getpid())):
-        assert run(["reset", "--project", str(project), "--yes"]) == 4
-    assert "a service has the warehouse open" in capsys.readouterr().err
+    with owned(project / "warehouse"):
+        for command in [*commands(project), ["backup", str(project / "copy"), "--project", str(project)]]:
+            assert run(command) == 4, command
+            said = capsys.readouterr().err
+            assert "is in use by host-a process 42 since 2024-05-01" in said and "stop it first" in said
     assert left(project) == before
+
+
+def test_a_warehouse_that_a_service_has_open_is_left_alone_and_the_service_named(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = left(project)
+    storage = project / "warehouse"
+    with owned(storage), announced(str(storage), RunningService("http://127.0.0.1:1", os.getpid())):
+        for command in commands(project):
+            assert run(command) == 4, command
+            said = capsys.readouterr().err
+            assert f"a service has the warehouse open: http://127.0.0.1:1, process {os.getpid()}" in said
+            assert "systemctl stop" in said
+    assert left(project) == before
+
+
+def test_a_note_that_a_crash_left_behind_keeps_nobody_from_resetting(project: Path) -> None:
+    """The number of its process may be another's by now; the lock tells that nobody has the warehouse open."""
+    storage = project / "warehouse"
+    with owned(storage):
+        pass
+    (storage / "_headgate" / "service.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": os.getpid()}))
+    assert run(["reset", "--yes", "--project", str(project)]) == 0
+
+
+def test_a_project_is_not_made_anew_around_a_warehouse_that_is_open(project: Path) -> None:
+    (project / "headgate.yml").unlink()
+    with owned(project / "warehouse"):
+        assert run(["init", str(project)]) == 4
+    assert not (project / "headgate.yml").exists()
 
 
 def test_what_is_at_the_sources_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import click
 
 from headgate.cli.options import Place, json_option, project_option, service_options, write_json
 from headgate.cli.reaching import address_of
+from headgate.cli.running import require_no_owner
 from headgate.cli.texts import count_text, plain, size_text
 from headgate.cli.waiting import Waiting, waiting
 
@@ -42,7 +43,9 @@ def _backup_made(place: Place, folder: Path, line: Waiting) -> dict[str, Any]:
         from headgate.config.project import load_project
         from headgate.runtime.backup import backup
 
-        made = backup(load_project(place.file).storage, folder, line.measure)
+        storage = load_project(place.file).storage
+        require_no_owner(storage)
+        made = backup(storage, folder, line.measure)
         return {"folder": str(folder.absolute()), **made.summary()}
     from headgate.client import connect
 
@@ -66,6 +69,7 @@ def restore_command(place: Place, folder: Path, as_json: bool) -> None:
     from headgate.runtime.backup import restore
 
     project = load_project(place.file)
+    require_no_owner(project.storage)
     with waiting("restoring the backup") as line:
         found = restore(folder, project.storage, line.measure, project)
     write_json(plain(asdict(found))) if as_json else click.echo(str(found))

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from headgate.cli.options import PROJECT_FILE, json_option, write_json
+from headgate.cli.running import require_no_owner
 from headgate.cli.waiting import waiting
 from headgate.errors import ConfigError, HeadgateError
 
@@ -26,10 +27,12 @@ def init_command(folder: Path, dsn: str | None, name: str | None, as_json: bool)
     headgate init shop
     headgate init shop --from-postgres "postgresql://etl:secret@db.example.com:5432/shop"
     """
-    from headgate.cli.starter import project_name, starter
+    from headgate.cli.starter import STORAGE, project_name, starter
 
     if (folder / PROJECT_FILE).exists():
         raise ConfigError(f"there is a project already: {folder / PROJECT_FILE}", hint="name another folder")
+    for storage in (folder, folder / STORAGE):
+        require_no_owner(str(storage))
     chosen = project_name(name or folder.absolute().name)
     problems: tuple[HeadgateError, ...] = ()
     variable = None

@@ -8,7 +8,7 @@ import click
 
 from headgate.cli.exits import FAILED
 from headgate.cli.options import Place, json_option, project_option, write_json
-from headgate.cli.running import require_no_service
+from headgate.cli.running import require_no_owner
 from headgate.cli.terminal import tell
 from headgate.cli.texts import size_text
 from headgate.cli.waiting import waiting
@@ -39,7 +39,7 @@ def reset_command(place: Place, yes: bool, keep_slots: bool, as_json: bool) -> N
     from headgate.config.project import load_project
 
     project = load_project(place.file)
-    require_no_service(project.storage)
+    require_no_owner(project.storage)
     found = holdings(project.storage)
     left = at_sources(project)
     if found is None and (keep_slots or not left):

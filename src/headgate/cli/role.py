@@ -25,7 +25,7 @@ def role_command() -> None:
     \b
     headgate role add analyst --can read
     headgate role list --json
-    headgate role remove analyst
+    headgate role remove analyst --project /etc/headgate
     """
 
 

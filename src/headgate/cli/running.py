@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from headgate.cli.options import Place
-from headgate.errors import CorruptWarehouse, Location, WarehouseBusy
+from headgate.cli.options import TOKEN, Place
+from headgate.errors import CorruptWarehouse, EnvironmentProblem, Location, WarehouseBusy
 
 _STORAGE = re.compile(r"^storage: +([\w.~-]*/[\w./-]*) *(?:#.*)?(?=\n\S|\s*\Z)", re.MULTILINE)
 NOTE = Path("_headgate") / "service.json"
@@ -49,6 +49,12 @@ def find_service(storage: str) -> RunningService | None:
         service = RunningService(**json.loads(file.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError:
+        raise EnvironmentProblem(
+            "the note of a running service is of another user",
+            where=Location(str(file)),
+            hint=f"run this as that user, or ask the service by its address: --url, with its token in {TOKEN}",
+        ) from None
     except (ValueError, TypeError):
         raise CorruptWarehouse(
             "the note of a running service cannot be read",
@@ -58,12 +64,23 @@ def find_service(storage: str) -> RunningService | None:
     return service if _is_alive(service.pid) else None
 
 
-def require_no_service(storage: str) -> None:
-    """Refuses a storage that a service has open, with words that help."""
-    service = find_service(storage)
+def require_no_owner(storage: str) -> None:
+    """Refuses a storage whose warehouse some process has open, whoever runs that; names it and what to do."""
+    home = Path(storage) / NOTE.parent
+    if not home.is_dir():
+        return
+    from headgate.warehouse.lock import LOCK, living_owner
+
+    owner = living_owner(home)
+    service = find_service(storage) if owner is not None or not (home / LOCK).exists() else None
     if service is not None:
         raise WarehouseBusy(
-            f"a service has the warehouse open: {service.url}, process {service.pid}", hint="stop it first"
+            f"a service has the warehouse open: {service.url}, process {service.pid}",
+            hint="stop it first: Ctrl-C where it runs, or systemctl stop headgate",
+        )
+    if owner is not None:
+        raise WarehouseBusy(
+            f"the warehouse {storage} is in use by {owner}", hint="wait until that process is done, or stop it first"
         )
 
 

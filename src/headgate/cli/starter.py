@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+STORAGE = "warehouse"
+"""The folder of the project that becomes its storage."""
+
 HEAD = """\
 # A headgate project: where data comes from, and how fresh answers are. `headgate check` tells what is wrong with it.
 name: {name}
