@@ -10,7 +10,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +24,8 @@ from headgate.errors import (
 )
 from headgate.producing.remote import RemoteChannel
 from headgate.producing.remote_server import RemoteServer
+from headgate.producing.remote_values import Address
+from headgate.warehouse.roles import Roles
 from tests.producing.remote_shelf import Shelf, archive, sale, visit
 from tests.waiting import eventually
 
@@ -169,6 +171,38 @@ def test_a_wrong_secret_is_refused(server: RemoteServer, address: Path, tmp_path
     with pytest.raises(DefiniteError, match="does not know this producer's secret"):
         RemoteChannel(forged, "feed")
     assert shelf.attached == []
+
+
+def test_a_role_that_can_produce_connects_with_its_token_and_one_that_can_read_does_not(
+    shelf: Shelf, address: Path, tmp_path: Path
+) -> None:
+    roles = Roles(tmp_path)
+    loader, analyst = roles.add("loader", "produce"), roles.add("analyst", "read")
+    server = RemoteServer(shelf.channel, address, roles=Roles(tmp_path))
+    try:
+        place = Address.read(address).socket
+        # Everyone can reach the socket, and sees nothing that lies beside it.
+        assert stat.S_IMODE(Path(place).parent.stat().st_mode) == 0o711
+        assert stat.S_IMODE((Path(place).parent / "spool").stat().st_mode) == 0o700
+        RemoteChannel(Address(place, loader), "feed").close()
+        with pytest.raises(DefiniteError, match=r"the role analyst can read.*--can produce"):
+            RemoteChannel(Address(place, analyst), "feed")
+        roles.remove("loader")
+        with pytest.raises(DefiniteError, match="does not know this producer's secret"):
+            RemoteChannel(Address(place, loader), "feed")
+        RemoteChannel(address, "feed").close()
+    finally:
+        server.close()
+
+
+def test_strangers_who_show_nothing_do_not_use_up_threads(server: RemoteServer, address: Path) -> None:
+    with ExitStack() as ends:
+        for _ in range(100):
+            stranger = ends.enter_context(socket.socket(socket.AF_UNIX))
+            stranger.connect(json.loads(address.read_text())["socket"])
+        assert len(server._unknown) <= 64
+    eventually(lambda: not server._unknown)
+    RemoteChannel(address, "feed").close()
 
 
 @pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", b"\x05\0\0\0\0\0\0\0\0\0\0\0[1,2]", os.urandom(4096)])

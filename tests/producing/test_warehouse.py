@@ -18,10 +18,13 @@ from pygrametl.tables import CachedDimension, FactTable
 from pyspark.sql import DataFrame
 
 import headgate
+import headgate.client
 from headgate import Warehouse
-from headgate.errors import ProducerBusy
+from headgate.errors import DefiniteError, ProducerBusy
 from headgate.producing import Connection, OnDemand
 from headgate.runtime.procedures import Call, Procedure
+from headgate.service import Server
+from headgate.warehouse.roles import Roles
 from tests.producing.depot import open_depot, project, rows_of
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +57,21 @@ def test_rows_are_seen_as_soon_as_they_are_committed(depot: Warehouse) -> None:
         cursor.insert("sales", [(5, 1, 1), (5, 1, 1)])
         connection.commit()
         assert rows_of(depot, "SELECT * FROM sold") == [(1, 4, 32)]
+
+
+def test_a_role_that_can_produce_fills_tables_through_the_service(depot: Warehouse) -> None:
+    roles = Roles(depot.project.storage)
+    loader, analyst = roles.add("loader", "produce"), roles.add("analyst", "read")
+    with Server(depot, port=0) as server:
+        with headgate.connect(server.url, token=loader, tables=["sales"], paramstyle="qmark") as connection:
+            connection.cursor().execute("INSERT INTO sales VALUES (?, ?, ?)", (1, 1, 10))
+            connection.commit()
+        assert rows_of(depot, "SELECT * FROM etl.sales") == [(1, 1, 10)]
+        for token in (analyst, None):
+            with pytest.raises(DefiniteError, match=r"needs a role that can produce|asks for a token"):
+                headgate.connect(server.url, token=token, tables=["sales"])
+        with headgate.client.connect(server.url, loader) as client:
+            assert client.sql("SELECT * FROM etl.sales").to_arrow().num_rows == 1
 
 
 def test_one_commit_makes_all_its_tables_visible(depot: Warehouse) -> None:

@@ -127,6 +127,10 @@ class Client(_Closed):
         """Copies the warehouse into an empty folder of the service's machine; gives what the copy holds."""
         return self._do("POST", "/v1/backup", {"folder": folder})
 
+    def producers(self) -> dict[str, Any]:
+        """The socket at which producers on the service's machine connect; see `headgate.connect`."""
+        return self._get("/v1/producers")
+
     def close(self) -> None:
         """Closes the connections that no reply uses."""
         self._connections.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from headgate.capture.producer import ProducerSource
+from headgate.client import connect as connect_service
 from headgate.config.project import load_project
 from headgate.errors import EnvironmentProblem
 from headgate.producing.channel import Channel
@@ -20,8 +21,10 @@ from headgate.producing.local import LocalChannel
 from headgate.producing.policies import AtOnce, Policy
 from headgate.producing.remote import RemoteChannel
 from headgate.producing.remote_server import RemoteServer
+from headgate.producing.remote_values import Address
 from headgate.runtime.tables import INTERNAL
 from headgate.scheduling.warehouse import Warehouse, open_warehouse
+from headgate.warehouse.roles import Roles
 
 ADDRESS = "producers.json"
 
@@ -37,7 +40,8 @@ def _listening(opening: Callable[_Arguments, Warehouse]) -> Callable[_Arguments,
         try:
             if any(isinstance(source, ProducerSource) for source in warehouse.sources.values()):
                 address = Path(warehouse.project.storage) / INTERNAL / ADDRESS
-                server = RemoteServer(lambda source, who: LocalChannel(warehouse, source, who), address)
+                roles = Roles(warehouse.project.storage)
+                server = RemoteServer(lambda source, who: LocalChannel(warehouse, source, who), address, roles=roles)
                 warehouse.on_close(server.close)
         except BaseException:
             warehouse.close()
@@ -55,6 +59,7 @@ def connect(
     *,
     tables: Collection[str] = (),
     source: str | None = None,
+    token: str | None = None,
     policy: Policy | None = None,
     durable: bool = True,
     paramstyle: str = "pyformat",
@@ -64,13 +69,14 @@ def connect(
 ) -> Connection:
     """A PEP 249 connection for a program that fills tables of a producer source.
 
-    `warehouse` is an open one, or a project (a file, its folder, or a dict). Of a project, the process that has its warehouse
-    open is asked; if none has, this one opens it, and closes it with the connection. `source` is needed when the project has
+    `warehouse` is an open one, a project (a file, its folder, or a dict), or the address of a service on this machine, with the
+    `token` of a role that can produce. Of a project, the process that has its warehouse open is asked, which the same user runs;
+    if none has, this one opens it, and closes it with the connection. `source` is needed when the project has
     several sources of type producer. Scalar INSERTs into `tables` are buffered, everything else goes to the warehouse. `policy`
     says when readers see what was committed (at once), `durable` whether a commit waits for the disk.
     """
     heard = policy if policy is not None else AtOnce()
-    channel, close = _channel(warehouse, source, heard.flushed)
+    channel, close = _channel(warehouse, source, token, heard.flushed)
     try:
         return Connection(
             channel,
@@ -91,11 +97,17 @@ def connect(
 
 
 def _channel(
-    warehouse: Warehouse | str | Path | Mapping[str, object], source: str | None, flushed: Callable[[str], None]
+    warehouse: Warehouse | str | Path | Mapping[str, object],
+    source: str | None,
+    token: str | None,
+    flushed: Callable[[str], None],
 ) -> tuple[Channel, Callable[[], None] | None]:
     who = f"process {os.getpid()} on {socket.gethostname()}"
     if isinstance(warehouse, Warehouse):
         return LocalChannel(warehouse, source, who, flushed), None
+    if isinstance(warehouse, str) and warehouse.startswith(("http://", "https://")):
+        with connect_service(warehouse, token) as service:
+            return RemoteChannel(Address(service.producers()["socket"], token or ""), source, flushed), None
     address = Path(load_project(warehouse).storage) / INTERNAL / ADDRESS
     if address.exists():
         # A process that died leaves its address behind.

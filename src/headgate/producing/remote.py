@@ -46,16 +46,18 @@ class RemoteChannel:
 
     def __init__(
         self,
-        address_file: Path,
+        address: Path | Address,
         source: str | None,
         flushed: Callable[[str], None] | None = None,
         *,
         archive_bytes: int = 64 << 20,
         clock: Clock | None = None,
     ) -> None:
-        """`flushed` hears why readers see lazy commits; those beyond `archive_bytes` are flushed at once."""
+        """`address` is the server's, or the file that has it. `flushed` hears why readers see lazy commits; those beyond
+        `archive_bytes` are flushed at once."""
         self.tables: Mapping[str, SourceTable] = MappingProxyType({})
-        self._address_file = address_file
+        self._address = address
+        self._place = address.socket if isinstance(address, Address) else str(address)
         self._archive_bytes = archive_bytes
         self._archives = Archives(clock or SystemClock())
         self._archives_there = 0
@@ -194,7 +196,7 @@ class RemoteChannel:
                 held = f"; {len(self._archives)} lazy commits with {self._archives.rows} rows were only in this process"
                 raise TransientError(
                     f"the warehouse of {self.source} went away",
-                    where=Location(str(self._address_file)),
+                    where=Location(self._place),
                     hint="what it did not acknowledge may be missing: open it, connect again, and look"
                     + (held if self._archives else ""),
                 ) from error
@@ -203,19 +205,19 @@ class RemoteChannel:
             self._flushed(reason)
 
     def _connect(self, **hello: str | None) -> tuple[Wire, Message]:
-        address = Address.read(self._address_file)
+        address = self._address if isinstance(self._address, Address) else Address.read(self._address)
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(address.socket)
         except OSError as error:
             connection.close()
-            raise closed_warehouse(self._address_file) from error
+            raise closed_warehouse(self._place) from error
         wire = Wire(connection, None)
         try:
             wire.send({"key": address.key, "protocol": PROTOCOL, **hello})
             welcome, _ = wire.receive()
         except Gone as error:
-            raise closed_warehouse(self._address_file) from error
+            raise closed_warehouse(self._place) from error
         if "error" in welcome:
             wire.close()
             raise error_from_json(welcome["error"])

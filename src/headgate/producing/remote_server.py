@@ -1,7 +1,8 @@
 """Lets producers in other processes of this machine write to the warehouse.
 
-The socket lies in a folder that only this user can enter; whoever connects shows the secret of the address file, which only this
-user can read. Every connection has a thread of its own, from its first byte on, so that one that stalls holds nobody up.
+Whoever connects shows the secret of the address file, which only this user can read, or the token of a role that can produce; without
+roles the socket lies in a folder that only this user can enter. Every connection has a thread of its own, from its first byte on, so
+that one that stalls holds nobody up; of those that have not shown anything yet there are only so many.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from headgate.errors import ConfigError, DefiniteError, EnvironmentProblem, Head
 from headgate.producing.remote_producer import Limits, RemoteProducer, ServedChannel
 from headgate.producing.remote_values import Address, error_to_json
 from headgate.producing.remote_wire import HELLO_BYTES, PROTOCOL, Gone, Message, Wire
+from headgate.warehouse.roles import Role, Roles
 
 _LOGGER = logging.getLogger(__name__)
+_MOST_UNKNOWN = 64
 _ADDRESS_BYTES = 100
 """Systems allow a socket's path from 104 bytes on."""
 
@@ -38,18 +41,24 @@ class RemoteServer:
         make_channel: Callable[[str | None, str], ServedChannel],
         address_file: Path,
         *,
+        roles: Roles | None = None,
         spool_folder: Path | None = None,
         spool_bytes: int = 16 << 20,
         patience: timedelta = timedelta(seconds=10),
     ) -> None:
         self._make_channel = make_channel
         self._address_file = address_file
+        self._roles = roles
         self._folder = Path(tempfile.mkdtemp(prefix="headgate-"))
-        self._limits = Limits(spool_folder or self._folder, spool_bytes, patience.total_seconds())
+        spool = spool_folder or self._folder / "spool"
+        spool.mkdir(mode=0o700, exist_ok=True)
+        self._limits = Limits(spool, spool_bytes, patience.total_seconds())
         self._address = Address(str(self._folder / "socket"), secrets.token_hex(32))
         self._lock = threading.Lock()
         self._is_closed = False
         self._wires: dict[threading.Thread, Wire] = {}
+        self._unknown: set[threading.Thread] = set()
+        """Connections whose secret has not been seen yet."""
         self._producers: dict[str, RemoteProducer] = {}
         self._socket = socket.socket(socket.AF_UNIX)
         try:
@@ -92,6 +101,10 @@ class RemoteServer:
                 hint="set the environment variable TMPDIR to a folder with a shorter path",
             )
         self._socket.bind(self._address.socket)
+        if self._roles is not None:
+            # Other users can reach the socket, but see nothing else that lies beside it.
+            Path(self._address.socket).chmod(0o666)
+            self._folder.chmod(0o711)
         self._socket.listen(128)
 
     def _accept(self) -> None:
@@ -107,8 +120,11 @@ class RemoteServer:
             wire = Wire(connection, self._limits.patience)
             thread = threading.Thread(target=self._serve, args=(wire,), name="headgate-producer", daemon=True)
             with self._lock:
-                self._wires[thread] = wire
-            thread.start()
+                has_room = len(self._unknown) < _MOST_UNKNOWN
+                if has_room:
+                    self._wires[thread] = wire
+                    self._unknown.add(thread)
+            thread.start() if has_room else wire.close()
 
     def _serve(self, wire: Wire) -> None:
         try:
@@ -135,14 +151,13 @@ class RemoteServer:
         finally:
             with self._lock:
                 del self._wires[threading.current_thread()]
+                self._unknown.discard(threading.current_thread())
 
     def _greet(self, hello: Message, wire: Wire) -> RemoteProducer | None:
         """Attaches a producer and gives it, or takes the second wire of one."""
-        if not hmac.compare_digest(str(hello.get("key")).encode(), self._address.key.encode()):
-            raise DefiniteError(
-                "the warehouse does not know this producer's secret",
-                hint="connect with the warehouse's present address file",
-            )
+        role = self._role(str(hello.get("key")))
+        with self._lock:
+            self._unknown.discard(threading.current_thread())
         if hello.get("protocol") != PROTOCOL:
             raise ConfigError(
                 "the producer and the warehouse run different versions of headgate",
@@ -155,15 +170,33 @@ class RemoteServer:
                 raise DefiniteError("the warehouse has detached this producer", hint="connect again")
             attached.listen(wire)
             return None
-        channel = self._make_channel(hello["source"], hello["who"])
+        who = hello["who"] if role is None else f"{hello['who']}, role {role.name}"
+        channel = self._make_channel(hello["source"], who)
         wire.be_patient()
-        producer = RemoteProducer(hello["who"], channel, wire, self._limits)
+        producer = RemoteProducer(who, channel, wire, self._limits)
         with self._lock:
             if not self._is_closed:
                 self._producers[producer.token] = producer
                 return producer
         channel.close()
         raise TransientError("the warehouse is being closed", hint="connect when it is open again")
+
+    def _role(self, secret: str) -> Role | None:
+        """The role that may produce and whose token this is; None for who has the server's own secret."""
+        if hmac.compare_digest(secret.encode("utf-8", "replace"), self._address.key.encode()):
+            return None
+        role = self._roles.of_token(secret) if self._roles is not None else None
+        if role is None:
+            raise DefiniteError(
+                "the warehouse does not know this producer's secret",
+                hint="connect with the warehouse's present address file, or with the token of a role",
+            )
+        if not role.may("produce"):
+            raise DefiniteError(
+                f"the role {role.name} can {role.can}, and this needs a role that can produce",
+                hint="use the token of one that can: headgate role add NAME --can produce",
+            )
+        return role
 
     def _end_connections(self) -> None:
         """Waits a while for the last answers, then ends the connections."""

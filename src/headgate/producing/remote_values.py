@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ from headgate.errors import DefiniteError, EnvironmentProblem, HeadgateError, Lo
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens, and the secret that shows who may talk to it."""
+    """Where a server listens, and what shows who may talk to it."""
 
     socket: str
-    key: str
+    key: str = field(repr=False)
+    """The secret of the server, or the token of a role that can produce."""
 
     def write(self, file: Path) -> None:
         """Puts the file in place whole; only its owner can read it."""
@@ -52,9 +53,9 @@ class Address:
             ) from None
 
 
-def closed_warehouse(file: Path) -> EnvironmentProblem:
+def closed_warehouse(place: Path | str) -> EnvironmentProblem:
     return EnvironmentProblem(
-        "no open warehouse takes producers here", where=Location(str(file)), hint="open it first, then connect"
+        "no open warehouse takes producers here", where=Location(str(place)), hint="open it first, then connect"
     )
 
 

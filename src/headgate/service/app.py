@@ -17,6 +17,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from headgate.errors import DefiniteError, HeadgateError
+from headgate.producing.connect import ADDRESS
+from headgate.producing.remote_values import Address
+from headgate.runtime.tables import INTERNAL
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.bodies import read_change, read_fields, read_folder
 from headgate.service.gate import VANISHED, Gate, error_response
@@ -152,6 +155,12 @@ class Service:
         made = await run_in_threadpool(self.opened().backup, folder)
         return JSONResponse({"folder": str(folder), **made.summary()})
 
+    def producers(self, request: Request) -> Response:
+        file = Path(self.opened().project.storage) / INTERNAL / ADDRESS
+        if not file.exists():
+            raise NotFound("the warehouse has no tables that producers fill", hint="add a source of type producer")
+        return JSONResponse({"socket": Address.read(file).socket})
+
     def metrics(self, request: Request) -> Response:
         page, content_type = self.registry.page(request.headers.get("accept", ""))
         return Response(page, headers={"Content-Type": content_type})
@@ -172,6 +181,7 @@ class Service:
             Route("/v1/settings", self.settings),
             Route("/v1/settings", self.change, methods=["PATCH"]),
             Route(BACKUP, self.backup, methods=["POST"]),
+            Route("/v1/producers", self.producers),
             Route("/metrics", self.metrics),
             Route(ALIVE, self.healthz),
             Route(READY, self.readyz),

@@ -33,7 +33,7 @@ _QUERY_FIELDS: Mapping[str, tuple[type, ...]] = {
 CHANGE_FIELDS: Mapping[str, tuple[type, ...]] = {"name": (str,), "value": (object,), "reset": (bool,), "who": (str,)}
 BACKUP_FIELDS: Mapping[str, tuple[type, ...]] = {"folder": (str,)}
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-_LONGEST_NAME = 200
+LONGEST_NAME = 200
 _MOST_DIGITS = 18
 """Every such number fits into 64 bits."""
 
@@ -61,8 +61,8 @@ async def read_query(request: Request, limits: Limits) -> QueryBody:
     for name in ("job", "limit"):
         if fields.get(name, 0) < 0:
             raise DefiniteError(f"{name} is negative: {fields[name]}", hint="give a whole number from 0 on")
-    if not 0 < len(fields.get("session", "_")) <= _LONGEST_NAME:
-        raise DefiniteError("the name of the session is empty or too long", hint=f"use up to {_LONGEST_NAME} letters")
+    if not 0 < len(fields.get("session", "_")) <= LONGEST_NAME:
+        raise DefiniteError("the name of the session is empty or too long", hint=f"use up to {LONGEST_NAME} letters")
     fields["format"] = _format(fields.get("format"), request.headers.get("accept", ""))
     return QueryBody(sql, **fields)
 
@@ -86,8 +86,8 @@ async def read_change(request: Request, limits: Limits) -> ChangeBody:
         )
     role: str | None = request.scope.get(ROLE)
     who: str = fields.get("who", "the service" if role is None else role)
-    if not (0 < len(who) <= _LONGEST_NAME and who.isprintable()):
-        raise DefiniteError("who is empty, too long or not printable", hint=f"use up to {_LONGEST_NAME} letters")
+    if not (0 < len(who) <= LONGEST_NAME and who.isprintable()):
+        raise DefiniteError("who is empty, too long or not printable", hint=f"use up to {LONGEST_NAME} letters")
     if role is not None and who != role:
         who = f"{who} (as {role})"
     return ChangeBody(fields["name"], fields.get("value"), is_reset, who)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.service.bodies import LONGEST_NAME
 from headgate.service.formats import CONTENT_TYPES
 from headgate.service.limits import Limits
 from headgate.service.permissions import BACKUP, PERMISSIONS
@@ -78,19 +79,26 @@ def _paths(limits: Limits) -> Schema:
     refresh = _operation(
         "Bring every table up to date; `full` reads the sources' tables whole again.", *_BODY, 409, 503
     )
-    refresh["requestBody"] = _body({"type": "object", "properties": {"full": {"type": "boolean", "default": False}}})
+    full = {"type": ["boolean", "null"], "default": False}
+    refresh["requestBody"] = _body({"type": "object", "additionalProperties": False, "properties": {"full": full}})
     change = _operation("Change a setting while the warehouse runs, or reset it to the project file's.", *_BODY, 503)
     change["requestBody"] = _body(
         {
             "type": "object",
             "required": ["name"],
             "additionalProperties": False,
-            "oneOf": [{"required": ["value"]}, {"required": ["reset"]}],
+            "oneOf": [
+                {"required": ["value"], "properties": {"reset": {"enum": [False, None]}}},
+                {"required": ["reset"], "properties": {"reset": {"const": True}}, "not": {"required": ["value"]}},
+            ],
             "properties": {
                 "name": {"type": "string", "description": "As the project file has it: freshness.max_staleness."},
                 "value": {"description": "As the project file would have it."},
-                "reset": {"const": True},
-                "who": {"type": "string", "default": "the service", "description": "Who is recorded as changing it."},
+                "reset": {"type": ["boolean", "null"]},
+                "who": {
+                    **_name(),
+                    "description": "Who is recorded as changing it; by default the role that asks, or the service.",
+                },
             },
         },
         required=True,
@@ -123,6 +131,7 @@ def _paths(limits: Limits) -> Schema:
             "patch": change,
         },
         BACKUP: {"post": backup},
+        "/v1/producers": {"get": _operation("The socket of this machine at which producers connect.", 404, 503)},
         "/metrics": {
             "get": _text(
                 "Metrics in Prometheus' text format 0.0.4, or OpenMetrics if the Accept header asks for it.", 503
@@ -168,7 +177,8 @@ def _error() -> Schema:
 
 
 def _query(limits: Limits) -> Schema:
-    duration = {"type": ["string", "number"], "examples": ["10m", 0.5]}
+    duration = {"type": ["string", "number", "null"], "examples": ["10m", 0.5]}
+    count = {"type": ["integer", "null"], "minimum": 0, "maximum": 10**18 - 1}
     return {
         "type": "object",
         "required": ["sql"],
@@ -177,21 +187,27 @@ def _query(limits: Limits) -> Schema:
             "sql": {"type": "string", "description": "One SELECT over the warehouse's tables, or SET for the session."},
             "max_staleness": {**duration, "description": "How old the answer may be: a duration, seconds, or any."},
             "deadline": {**duration, "description": "How long to wait for that at most."},
-            "when_stale": {"enum": ["fail", "serve", "wait"], "description": "What to do at the deadline."},
-            "job": {"type": "integer", "minimum": 0, "description": "Read the snapshot of this job, whatever its age."},
+            "when_stale": {"enum": ["fail", "serve", "wait", None], "description": "What to do at the deadline."},
+            "job": {**count, "description": "Read the snapshot of this job, whatever its age."},
             "session": {
-                "type": "string",
+                **_name(),
                 "description": "Queries of one name share what SET says and never go back in time; they run one after "
                 f"another. A session is forgotten after {limits.session_idle.total_seconds():g} s without a query.",
             },
-            "format": {"enum": ["arrow", "json"], "description": "By default what the header Accept names, else JSON."},
+            "format": {
+                "enum": ["arrow", "json", None],
+                "description": "By default what the header Accept names, else JSON.",
+            },
             "limit": {
-                "type": "integer",
-                "minimum": 0,
+                **count,
                 "description": f"The answer ends after so many rows. Without it, more than {limits.rows:,} are refused.",
             },
         },
     }
+
+
+def _name() -> Schema:
+    return {"type": ["string", "null"], "minLength": 1, "maxLength": LONGEST_NAME}
 
 
 def _rows() -> Schema:

@@ -1,4 +1,4 @@
-"""What a request needs: to read, to administer, or nothing at all. What is not listed here needs to administer."""
+"""What a request needs: to read, to produce, to administer, or nothing at all. What is not listed here needs to administer."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ PERMISSIONS: Mapping[tuple[str, str], Can | None] = {
     ("GET", "/v1/settings"): "read",
     ("GET", "/metrics"): "read",
     ("GET", "/openapi.json"): "read",
+    ("GET", "/v1/producers"): "produce",
     ("PATCH", "/v1/settings"): "administer",
     ("POST", "/v1/refresh"): "administer",
     ("POST", "/v1/resume"): "administer",
