@@ -64,22 +64,25 @@ def _waits_for_a_value(word: str) -> bool:
 
 def require_right(arguments: Sequence[str], *, is_whole: bool = True) -> None:
     """Raises click's UsageError for a command, option or value that there is not, or one that a whole command lacks."""
-    top = click.Context(cli, info_name=PROGRAM)
-    _, rest, _ = cli.make_parser(top).parse_args(args=list(arguments))
-    if not rest:
-        if not arguments:
-            raise click.UsageError("there is no command")
-        return
-    command = cli.get_command(top, rest[0])
-    if command is None:
-        raise click.UsageError(f"there is no command {rest[0]}")
-    context = click.Context(command, parent=top, info_name=rest[0])
-    values, left, order = command.make_parser(context).parse_args(args=list(rest[1:]))
+    command: click.Command = cli
+    context, left = click.Context(cli, info_name=PROGRAM), list(arguments)
+    if not left:
+        raise click.UsageError("there is no command")
+    while isinstance(command, click.Group):
+        _, left, _ = command.make_parser(context).parse_args(args=left)
+        if not left:
+            return
+        name, *left = left
+        found = command.get_command(context, name)
+        if found is None:
+            raise click.UsageError(f"there is no command {name}")
+        command, context = found, click.Context(found, parent=context, info_name=name)
+    values, left, order = command.make_parser(context).parse_args(args=left)
     if left:
-        raise click.UsageError(f"{rest[0]} does not take {left}")
+        raise click.UsageError(f"{context.info_name} does not take {left}")
     for parameter in order:
         value = values.get(parameter.name or "")
         if is_whole and parameter.required and not isinstance(value, (str, list, tuple)):
-            raise click.UsageError(f"{rest[0]} lacks {parameter.name}")
+            raise click.UsageError(f"{context.info_name} lacks {parameter.name}")
         if isinstance(value, str) and not isinstance(parameter.type, _FILES):
             parameter.type_cast_value(context, value)

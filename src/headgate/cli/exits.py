@@ -23,6 +23,7 @@ _CODES = {
     "ServiceUnreachable": UNREACHABLE,
     "NotReady": UNREACHABLE,
     "TooManyQueries": UNREACHABLE,
+    "TooManyConnections": UNREACHABLE,
     "WarehouseBusy": UNREACHABLE,
     "Fenced": UNREACHABLE,
     "SourceUnreachable": UNREACHABLE,
