@@ -48,6 +48,25 @@ def test_a_query_is_a_table_by_default(service: Canned) -> None:
     assert found.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("content", "telling"),
+    [
+        (b"SELECT '\xff'", "not UTF-8 text"),
+        (b"SELECT 1,\n '\0'", "q.sql:2: the query holds a NUL"),
+        (b"x" * (1 << 20) + b"x", "longer than 1,048,576 characters"),
+    ],
+)
+def test_a_file_that_can_be_no_query_is_told_as_that(
+    service: Canned, tmp_path: Path, content: bytes, telling: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "q.sql"
+    file.write_bytes(content)
+    assert run(["query", "--url", service.url, "-f", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert telling in said and "mistake of headgate's own" not in said
+    assert service.asked == []
+
+
 def test_text_comes_from_the_argument_a_file_or_stdin(service: Canned, tmp_path: Path) -> None:
     file = tmp_path / "q.sql"
     file.write_text("SELECT 2")

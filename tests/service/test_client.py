@@ -198,7 +198,19 @@ def test_something_else_at_the_address_is_told(answer: bytes) -> None:
     assert told.value.hint
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8765", "ftp://127.0.0.1", "http://", "http://x:port", "http://x:99999"])
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:8765", "ftp://127.0.0.1", "http://", "http://x:port", "http://x:99999", "http://[::1"]
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="address"):
         headgate.client.connect(url)
+
+
+def test_texts_that_cannot_be_sent_are_refused_before() -> None:
+    with pytest.raises(DefiniteError, match=r"the address holds .*U\+D800"):
+        headgate.client.connect("http://\ud800")
+    for token in ("schlüssel", "a\nb", "\ud800"):
+        with pytest.raises(ConfigError, match="the token is not ASCII"):
+            headgate.client.connect(token=token)
+    with headgate.client.connect() as client, pytest.raises(DefiniteError, match=r"the name holds .*U\+D800"):
+        client.explain("\ud800")

@@ -254,7 +254,7 @@ def test_a_backup_is_made_while_the_warehouse_works(client: Client, bank: Wareho
     with pytest.raises(DefiniteError, match="is not empty"):
         client.backup(str(tmp_path / "copy"))
     for folder in ("copy", "", "/tmp/\ud800", "/tmp/\0"):
-        with pytest.raises(DefiniteError, match="no absolute folder"):
+        with pytest.raises(DefiniteError, match=r"no absolute folder|U\+D800|a NUL"):
             client.backup(folder)
 
 

@@ -15,6 +15,8 @@ from headgate.cli.options import Place, service_options
 from headgate.cli.reaching import reach
 from headgate.cli.terminal import console, show
 from headgate.cli.waiting import waiting
+from headgate.errors import DefiniteError, Location
+from headgate.text import LONGEST_TEXT, require_text
 
 if TYPE_CHECKING:
     from headgate.client import Reply
@@ -73,7 +75,7 @@ def query_command(
         with reach(place) as client:
             Shell(client).run()
         return
-    asked = text if text is not None else (file or sys.stdin).read()
+    asked = text if text is not None else _read(file or sys.stdin)
     with reach(place) as client:
         with waiting("waiting for the answer"):
             reply = client.sql(asked, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale, job=job)
@@ -81,6 +83,16 @@ def query_command(
             write_reply(reply, form, stream)
     if with_receipt:
         show_receipt(reply, as_json=form == "json")
+
+
+def _read(stream: TextIO) -> str:
+    """The query in a file; nothing is asked of the warehouse for one that can be none."""
+    try:
+        return require_text(stream.read(LONGEST_TEXT + 1), "the query", where=Location(stream.name))
+    except UnicodeDecodeError:
+        raise DefiniteError(
+            "the query is not UTF-8 text", where=Location(stream.name), hint="save it as UTF-8"
+        ) from None
 
 
 def write_reply(reply: Reply, form: str, stream: IO[bytes]) -> None:

@@ -32,13 +32,13 @@ class Connections:
     """Connections to one service; those that are idle are used again."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        place = urlsplit(require_text(url, "the address"))
         if token is not None and not (token.isascii() and token.isprintable()):
             raise ConfigError("the token is not ASCII", hint="send it as it was made, without line breaks")
         try:
+            place = urlsplit(require_text(url, "the address"))
             self._port = place.port
         except ValueError:
-            self._port = 0
+            place, self._port = urlsplit(""), 0
         if place.scheme not in ("http", "https") or not place.hostname or self._port == 0:
             raise ConfigError(f"{url!r} is not the address of a service", hint=f"it looks like {DEFAULT_URL}")
         self.url = url
