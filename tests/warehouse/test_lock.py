@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,13 +83,17 @@ def test_of_many_who_want_it_at_once_one_gets_it_and_lookers_keep_nobody_out(tmp
         looking.result()
 
 
+@pytest.fixture
+def everyones() -> Iterator[Path]:
+    """A folder that every user can enter and read."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_another_user_is_told_whose_the_warehouse_is(tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == 0 and folder != folder.parent:
-            folder.chmod(folder.stat().st_mode | 0o011)
-    home = tmp_path / "home"
-    home.mkdir(mode=0o755)
+def test_another_user_is_told_whose_the_warehouse_is(everyones: Path) -> None:
+    home = everyones
     lock = take(home)
 
     def asked(what: str) -> str:
