@@ -73,6 +73,9 @@ def test_every_request_is_answered_as_the_document_says(url: str, path: str, met
         if isinstance(case.body, dict) and str(case.body.get("folder")).startswith("/"):
             # Anywhere else it would write to this machine.
             case.body["folder"] = str(tmp_path / str(next(number)))
+        if path == "/v1/query" and isinstance(case.body, dict) and isinstance(case.body.get("sql"), str):
+            # Hardly any text is a query: with one that is, the other fields decide.
+            case.body["sql"] = "SELECT 1 AS one"
         response = case.call(base_url=url, timeout=60)
         checks = [check for check in CHECKS if response.status_code not in TIMES or check is not not_a_server_error]
         case.validate_response(response, checks=checks)
