@@ -92,6 +92,10 @@ class Cancelled(TransientError):
     sqlstate = "57014"
 
 
+class SparkLost(TransientError):
+    """Spark died, or does something that cannot be ended: it has to be started again."""
+
+
 class TransactionError(DefiniteError):
     """A source transaction was misused or its rows do not fit the table."""
 

@@ -7,30 +7,48 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 from headgate.delta.changes import JobId
-from headgate.errors import SnapshotGone
+from headgate.errors import DefiniteError, SnapshotGone, TooStale
+from headgate.runtime.partitions import Batches, ReadLimit
+from headgate.runtime.query_work import Interruption, TimeIsOver
 from headgate.runtime.reads import Rows
+from headgate.runtime.spark_reading import SparkReading
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.storage import Folder
+
+Found = TypeVar("Found")
 
 
 class Answer:
     """The rows of a query or table at a job. Closing it (or letting it go) lets the snapshot go."""
 
     def __init__(
-        self, dataframe: DataFrame, job: JobId, storage: Folder, rows: Rows, release: Callable[[], None]
+        self,
+        dataframe: DataFrame,
+        job: JobId,
+        storage: Folder,
+        rows: Rows,
+        reading: SparkReading,
+        release: Callable[[], None],
+        interruption: Interruption | None = None,
     ) -> None:
         self._dataframe = dataframe
         self.job = job
         self.read_seconds = 0.0
         """Time spent on bringing rows to this program."""
+        self._allowed_seconds: float | None = None
+        """How much time that may be in all; None is as much as it takes."""
         self._storage = storage
         self._rows = rows
+        self._reading = reading
+        self._interruption = interruption or Interruption()
         self._release = release
         self._finalizer = weakref.finalize(self, release)
 
@@ -49,23 +67,48 @@ class Answer:
         return self._finalizer.alive
 
     def collect(self) -> list[Row]:
-        """All rows in this program's memory."""
-        with self._reading() as frame, self._rows.counted():
-            return frame.collect()
+        """All rows in this program's memory, and in Spark's before."""
+        with self._timed() as (frame, until), self._rows.counted():
+            return self._reading.work.run(frame.collect, self._interruption, until)
 
     def to_arrow(self) -> pa.Table:
-        """All rows as an Arrow table; the open answers to the same query at the same snapshot are read once."""
-        with self._reading() as frame:
-            return self._rows.arrow(frame.toArrow)
+        """All rows as an Arrow table."""
+        return self.read().to_arrow()
+
+    def read(self, limit: ReadLimit | None = None) -> Batches:
+        """The rows in Arrow batches, which are read no further than the limit and outlive the answer.
+
+        What is large waits in files. The open answers to the same query at the same snapshot are read once.
+        """
+        limit = limit or ReadLimit()
+        with self._timed() as (frame, until):
+            work, interruption = self._reading.work, self._interruption
+
+            def check() -> None:
+                interruption.check()
+                if until is not None and time.monotonic() > until:
+                    raise TimeIsOver
+
+            def read() -> Batches:
+                return work.run(lambda: self._reading.read(frame, limit), interruption, until)
+
+            return self._rows.batches(limit, read, check)
 
     @contextmanager
-    def _reading(self) -> Iterator[DataFrame]:
+    def _timed(self) -> Iterator[tuple[DataFrame, float | None]]:
+        """The frame, and until when it is to be read."""
         frame, began = self.dataframe, time.monotonic()
+        allowed = self._allowed_seconds
         try:
-            with storage_problems(self._storage):
-                yield frame
+            with self._interruption.at_work(), storage_problems(self._storage), _memory_problems():
+                yield frame, None if allowed is None else began + allowed - self.read_seconds
+        except TimeIsOver:
+            raise self._too_late(self.read_seconds + time.monotonic() - began) from None
         finally:
             self.read_seconds += time.monotonic() - began
+
+    def _too_late(self, seconds: float) -> Exception:
+        return TooStale(f"the answer could not be read within {seconds:.3g} s", hint="allow a longer deadline")
 
     def close(self) -> None:
         """Lets the snapshot go, and the rows; closing twice is closing once."""
@@ -79,3 +122,23 @@ class Answer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def _memory_problems() -> Iterator[None]:
+    """Raises an error with a remedy in place of what Spark says when its memory does not suffice."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        text = str(error)
+        if "spark.driver.maxResultSize" in text:
+            raise DefiniteError(
+                "the answer is larger than spark.driver.maxResultSize, which is what Spark hands over at once",
+                hint="ask for fewer rows or columns, read it with to_arrow(), or raise the setting: spark: {…}",
+            ) from None
+        if "OutOfMemoryError" in text or "Cannot grow BufferHolder" in text:
+            raise DefiniteError(
+                "the query needs more memory than Spark has",
+                hint="ask for smaller values, or raise spark: {spark.driver.memory: …}",
+            ) from None
+        raise

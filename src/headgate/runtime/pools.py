@@ -1,7 +1,8 @@
-"""Spark's FAIR pools for maintenance: a fixed ladder of weights, and two policies that give each stage a rung.
+"""Spark's FAIR pools: one for queries, and for maintenance a fixed ladder of weights with two policies that give each stage a rung.
 
-Pools cannot change after Spark has started, so there is one pool per weight and a stage picks one per execution. Stages
-in one pool share its weight.
+Inside the pool of queries every query has the same claim: one that comes later gets the next slot that is free. No pool takes a
+slot from a task that runs, so a query waits at most until one task ends. Pools cannot change after Spark has started, so there
+is one pool per weight and a stage picks one per execution. Stages in one pool share its weight.
 
     plain        MINIMUM COST: the operator with the largest volume of input gets most
     zone-aware   the same, but a consistency zone is one unit, and input that is blocked counts for nothing
@@ -20,8 +21,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 WEIGHTS = (1, 2, 4, 8, 16, 32)
-QUERY_WEIGHT = 16
-"""Of Spark's default pool, in which queries run."""
+QUERIES = "headgate-queries"
+"""The pool of queries."""
+QUERY_WEIGHT = 32
+"""As much as the heaviest maintenance pool."""
+QUERY_SHARE = 1
+"""Slots that queries get before weights count: one that waits has the next that is free, however much maintenance runs."""
+MAINTENANCE_WEIGHT = 16
+"""Of Spark's default pool: what maintenance does that is no stage, such as folding and building."""
 POOL_PROPERTY = "spark.scheduler.pool"
 """The local property of a thread that names its pool."""
 ALLOCATION_FILE = "spark.scheduler.allocation.file"
@@ -52,11 +59,15 @@ def pool(weight: int) -> str:
 
 def allocations() -> str:
     """The text of Spark's allocation file."""
-    weights = {"default": QUERY_WEIGHT, **{pool(weight): weight for weight in WEIGHTS}}
+    shares = {
+        QUERIES: (QUERY_WEIGHT, QUERY_SHARE),
+        "default": (MAINTENANCE_WEIGHT, 0),
+        **{pool(weight): (weight, 0) for weight in WEIGHTS},
+    }
     pools = "".join(
         f'  <pool name="{name}">\n    <schedulingMode>FAIR</schedulingMode>\n'
-        f"    <weight>{weight}</weight>\n    <minShare>0</minShare>\n  </pool>\n"
-        for name, weight in weights.items()
+        f"    <weight>{weight}</weight>\n    <minShare>{share}</minShare>\n  </pool>\n"
+        for name, (weight, share) in shares.items()
     )
     return f'<?xml version="1.0"?>\n<allocations>\n{pools}</allocations>\n'
 

@@ -18,7 +18,9 @@ from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, Location, UnknownTable
 from headgate.runtime.answer import Answer
 from headgate.runtime.flows import FlowPlan, first_line
+from headgate.runtime.query_work import Interruption
 from headgate.runtime.reads import Reads
+from headgate.runtime.spark_reading import SparkReading
 from headgate.runtime.state import State
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.views import Views
@@ -27,6 +29,9 @@ from headgate.warehouse.local import local_frame
 from headgate.warehouse.problems import storage_problems, translate
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.versioned import Pin
+
+_LOOK_SECONDS = 0.1
+"""How often a query that waits for another one's fragment looks whether it may wait on."""
 
 
 class Reader:
@@ -40,6 +45,7 @@ class Reader:
         self._plan = plan
         self._storage = storage
         self.reads = Reads()
+        self._reading = SparkReading(state.sessions.context, state.sessions.health, state.scratch)
         self._evaluating = RLock()
         self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
 
@@ -78,18 +84,26 @@ class Reader:
                 raise
             return snapshot
 
-    def sql(self, text: str, job: JobId | None) -> Answer:
+    def sql(self, text: str, job: JobId | None, interruption: Interruption | None = None) -> Answer:
         """Answers a SELECT from the snapshot of a job."""
-        return self.answer(text, self.pin(self.tables_of(text), job))
+        return self.answer(text, self.pin(self.tables_of(text), job), interruption or Interruption())
 
-    def answer(self, text: str, snapshot: Snapshot) -> Answer:
-        """Answers a SELECT from a pinned snapshot, which the answer then holds."""
-        try:
+    def answer(self, text: str, snapshot: Snapshot, interruption: Interruption, until: float | None = None) -> Answer:
+        """Answers a SELECT from a pinned snapshot, which the answer then holds.
+
+        Raises `TimeIsOver` when it is not planned by an instant of the monotonic clock.
+        """
+        snapshot.interruption = interruption
+
+        def plan() -> DataFrame:
             mapping = {
                 reference.name: snapshot.view(self._known(reference.name), hidden=_mentioned(text))
                 for reference in table_references(text, Location("query"))
             }
-            frame = self._session.sql(replace_tables(text, mapping))
+            return self._session.sql(replace_tables(text, mapping))
+
+        try:
+            frame = self._reading.work.run(plan, interruption, until)
         except (PySparkException, Py4JJavaError) as error:
             snapshot.release()
             known = translate(error, self._storage)
@@ -100,12 +114,14 @@ class Reader:
             snapshot.release()
             raise
         same = snapshot.same(text) if is_repeatable(text) else None
-        return Answer(frame, snapshot.job, self._storage, self.reads.rows(same), snapshot.release)
+        return Answer(
+            frame, snapshot.job, self._storage, self.reads.rows(same), self._reading, snapshot.release, interruption
+        )
 
     def constant(self, rows: Sequence[tuple[str, ...]], columns: str) -> Answer:
         """Rows that come from no table."""
         frame = self._session.createDataFrame(list(rows), columns)
-        return Answer(frame, JobId(0), self._storage, self.reads.rows(), lambda: None)
+        return Answer(frame, JobId(0), self._storage, self.reads.rows(), self._reading, lambda: None)
 
     def table(self, name: str, job: JobId | None) -> Answer:
         known = self._known(name)
@@ -119,7 +135,7 @@ class Reader:
         except BaseException:
             snapshot.release()
             raise
-        return Answer(frame, snapshot.job, self._storage, self.reads.rows(), snapshot.release)
+        return Answer(frame, snapshot.job, self._storage, self.reads.rows(), self._reading, snapshot.release)
 
     def _known(self, name: str) -> str:
         entry = self._catalog.find(name)
@@ -145,8 +161,12 @@ class Reader:
         plan = self._plan(name)
         if plan is None or plan.fragment is None:
             return self._stored(name).main.frame(self._session, job)
-        with self._evaluating:
+        while not self._evaluating.acquire(timeout=_LOOK_SECONDS):
+            snapshot.interruption.check()
+        try:
             return self._fragment_frame(snapshot, plan, job)
+        finally:
+            self._evaluating.release()
 
     def _fragment_frame(self, snapshot: Snapshot, plan: FlowPlan, job: JobId) -> DataFrame:
         """Runs what is not incremental; functions of context are evaluated once per job."""
@@ -185,6 +205,8 @@ class Snapshot:
         self._reader = reader
         self.job = job
         self.views = Views(reader._session)
+        self.interruption = Interruption()
+        """That of the query which reads the snapshot."""
         self._pins: list[Pin] = []
         self._frames: dict[str, DataFrame] = {}
         self.definitions: list[str] = []

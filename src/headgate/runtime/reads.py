@@ -7,7 +7,10 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from weakref import WeakValueDictionary
 
-import pyarrow as pa
+from headgate.runtime.partitions import Batches, ReadLimit
+
+_LOOK_SECONDS = 0.1
+"""How often a reader that waits for another one looks whether it may wait on."""
 
 
 class Reads:
@@ -46,15 +49,25 @@ class Rows:
     def __init__(self, counted: Callable[[], AbstractContextManager[None]]) -> None:
         self.counted = counted
         self._lock = threading.Lock()
-        self._arrow: pa.Table | None = None
+        self._read: dict[ReadLimit, Batches] = {}
 
-    def arrow(self, read: Callable[[], pa.Table]) -> pa.Table:
-        """What was read before, or is being read; whoever waits reads by itself when that fails or is called off."""
-        with self._lock:
-            if self._arrow is None:
+    def batches(
+        self, limit: ReadLimit, read: Callable[[], Batches], check: Callable[[], None] = lambda: None
+    ) -> Batches:
+        """What was read before, or is being read; whoever waits reads by itself when that fails or is called off.
+
+        `check` raises when the caller is to wait no longer.
+        """
+        while not self._lock.acquire(timeout=_LOOK_SECONDS):
+            check()
+        try:
+            found = self._read.get(limit)
+            if found is None:
                 with self.counted():
-                    self._arrow = read()
-            return self._arrow
+                    found = self._read[limit] = read()
+            return found
+        finally:
+            self._lock.release()
 
     def unread(self) -> Rows:
         """The same, to be held in its place once nobody reads it any more."""

@@ -25,7 +25,10 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError, EnvironmentProblem
 from headgate.runtime.environment import check_java
+from headgate.runtime.partitions import PartitionReader
 from headgate.runtime.pools import ALLOCATION_FILE, write_allocations
+from headgate.runtime.spark_health import SparkHealth
+from headgate.runtime.threads import DaemonThreads
 
 FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -52,8 +55,19 @@ DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # An executor with a task that was killed and does not end is ended; in this process QueryWork sees to it.
+    "spark.task.reaper.enabled": "true",
+    "spark.task.reaper.killTimeout": "10s",
 }
 """Settings that a project may change."""
+
+LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # A task that runs out of memory fails; it does not end the process that all others work in.
+    "spark.executor.killOnFatalError.depth": "0",
+}
+"""Settings of a Spark inside the driver's process, which a project may change."""
 
 SMALL = {
     "spark.sql.codegen.wholeStage": "false",
@@ -92,6 +106,9 @@ class SparkSessions:
         active = SparkContext._active_spark_context
         self._started = active is None
         self.context: SparkContext = active if active is not None else self._start(conf, app_name)
+        self.health = SparkHealth(getattr(SparkContext._gateway, "proc", None))
+        # Code of tasks is compiled while the warehouse opens; whoever reads earlier waits for it.
+        DaemonThreads("compile-tasks").submit(lambda: PartitionReader.of(self.context))
         parent = SparkSession(self.context)
         partitions = {"spark.sql.shuffle.partitions": str(4 * self.context.defaultParallelism)}
         self.small = _session(parent, {**conf, **SMALL})
@@ -100,6 +117,7 @@ class SparkSessions:
 
     def stop(self) -> None:
         """Stops the context if this object started it; the sessions are of no use afterwards."""
+        self.health.close()
         if not self._started:
             return
         self._started = False
@@ -113,7 +131,7 @@ class SparkSessions:
         log_settings.write_text(_LOGGING)
         settings = {**DEFAULTS, "spark.sql.warehouse.dir": str(self._folder / "tables"), **conf, **FIXED}
         if settings["spark.master"].startswith("local"):
-            settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", **settings}
+            settings = {**LOCAL, **settings}
         options = f"-Dlog4j2.configurationFile={log_settings.as_uri()} {conf.get('spark.driver.extraJavaOptions', '')}"
         settings["spark.driver.extraJavaOptions"] = options.strip()
         settings.setdefault(ALLOCATION_FILE, write_allocations(self._folder).as_uri())

@@ -35,6 +35,11 @@ class Bound:
     when_stale: WhenStale
     """What happens when the deadline passes first."""
 
+    @property
+    def ends_at_deadline(self) -> bool:
+        """Whether there is no answer after the deadline."""
+        return self.deadline is not None and self.when_stale == "fail"
+
     @staticmethod
     def of(
         project: Freshness,

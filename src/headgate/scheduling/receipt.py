@@ -60,6 +60,11 @@ class Waited:
     def total(self) -> float:
         return self.capture + self.queue + self.spark + self.read
 
+    def __str__(self) -> str:
+        places = {"capture": self.capture, "queue": self.queue, "spark": self.spark, "read": self.read}
+        shown = ", ".join(f"{name} {seconds:.3f}" for name, seconds in places.items() if seconds > 0)
+        return f"{self.total:.3f} s" + (f" ({shown})" if shown else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
@@ -102,7 +107,7 @@ class Receipt:
         lines = [("bound", str(self.bound)), ("achieved", self._achieved()), ("job", self._job())]
         lines += [("source", _source_line(source)) for source in self.sources]
         lines += [("", f"{source.name}: {sentence}") for source in self.sources for sentence in source.cannot_promise]
-        lines.append(("waited", _waited_line(self.waited)))
+        lines.append(("waited", str(self.waited)))
         lines.append(("work", f"{_count(self.jobs_run, 'job')}, {_count(self.rows_processed, 'row')}"))
         if self.missed:
             lines.append(("missed", self.why_missed or "the bound was not met"))
@@ -194,12 +199,6 @@ def _source_line(source: SourceReceipt) -> str:
         sign = "-" if source.clock_offset < _NONE else "+"
         line += f", clock {sign}{_short(abs(source.clock_offset))} ±{_short(source.clock_error)}"
     return line
-
-
-def _waited_line(waited: Waited) -> str:
-    places = {"capture": waited.capture, "queue": waited.queue, "spark": waited.spark, "read": waited.read}
-    shown = ", ".join(f"{name} {seconds:.3f}" for name, seconds in places.items() if seconds > 0)
-    return f"{waited.total:.3f} s" + (f" ({shown})" if shown else "")
 
 
 def _count(number: int, noun: str) -> str:

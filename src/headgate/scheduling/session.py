@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from weakref import WeakSet
 
 from headgate.config.durations import format_duration
 from headgate.delta.changes import NO_JOB, JobId
-from headgate.errors import DefiniteError
+from headgate.errors import DefiniteError, TooStale
 from headgate.runtime.answer import Answer as SnapshotAnswer
+from headgate.runtime.query_work import Interruption, TimeIsOver
 from headgate.scheduling.bound import Bound, Duration
 from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
-from headgate.scheduling.receipt import Receipt
+from headgate.scheduling.receipt import Receipt, Waited
 from headgate.scheduling.scheduler import Scheduler
 from headgate.sql.guard import require_select
 from headgate.sql.tail import Setting, Tail, parse_setting, split_tail
@@ -25,8 +27,19 @@ class Answer(SnapshotAnswer):
     def __init__(self, answer: SnapshotAnswer, receipt: Receipt | None) -> None:
         # The snapshot is this answer's from now on.
         answer._finalizer.detach()
-        super().__init__(answer._dataframe, answer.job, answer._storage, answer._rows, answer._release)
+        super().__init__(
+            answer._dataframe,
+            answer.job,
+            answer._storage,
+            answer._rows,
+            answer._reading,
+            answer._release,
+            answer._interruption,
+        )
         self._receipt = receipt
+        if receipt is not None and receipt.bound.ends_at_deadline:
+            assert receipt.bound.deadline is not None
+            self._allowed_seconds = max(0.0, receipt.bound.deadline.total_seconds() - receipt.waited.total)
 
     @property
     def receipt(self) -> Receipt:
@@ -37,7 +50,19 @@ class Answer(SnapshotAnswer):
                 hint="its job says what it holds: warehouse.job(…)",
             )
         waited = replace(self._receipt.waited, read=self._receipt.waited.read + self.read_seconds)
-        return replace(self._receipt, waited=waited)
+        receipt = replace(self._receipt, waited=waited)
+        deadline = receipt.bound.deadline
+        if deadline is None or receipt.missed or receipt.bound.when_stale != "serve":
+            return receipt
+        late = waited.total - deadline.total_seconds()
+        return (
+            receipt if late <= 0 else replace(receipt, missed=True, why_missed=f"read {late:.3g} s after the deadline")
+        )
+
+    def _too_late(self, seconds: float) -> Exception:
+        assert self._receipt is not None
+        waited = self._receipt.waited
+        return _too_late(self._receipt.bound, replace(waited, read=waited.read + seconds))
 
 
 class Session:
@@ -50,7 +75,7 @@ class Session:
         self._lock = threading.Lock()
         self._said = Tail()
         self._floor = NO_JOB
-        self._cancellations = 0
+        self._interruptions: WeakSet[Interruption] = WeakSet()
 
     @property
     def seen(self) -> JobId:
@@ -80,22 +105,28 @@ class Session:
         bound = Bound.of(
             default, self._said, tail, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale
         )
-        if job is not None:
-            if job:
-                self._scheduler.state.chain.get(JobId(job))
-            return self._held(Answer(self._scheduler.reader.sql(query, JobId(job)), None))
-        with self._history.asking(text) as asking:
-            answer, asking.receipt = self._answer(query, bound)
-        return self._held(Answer(answer, asking.receipt))
+        interruption = Interruption()
+        with self._lock:
+            self._interruptions.add(interruption)
+        with interruption.at_work():
+            if job is not None:
+                if job:
+                    self._scheduler.state.chain.get(JobId(job))
+                return self._held(Answer(self._scheduler.reader.sql(query, JobId(job), interruption), None))
+            with self._history.asking(text) as asking:
+                answer, asking.receipt = self._answer(query, bound, interruption)
+            return self._held(Answer(answer, asking.receipt))
 
-    def _answer(self, query: str, bound: Bound) -> tuple[SnapshotAnswer, Receipt]:
+    def _answer(self, query: str, bound: Bound, interruption: Interruption) -> tuple[SnapshotAnswer, Receipt]:
         began = time.monotonic()
         tables = self._scheduler.reader.tables_of(query)
-        cancellations = self._cancellations
-        snapshot, asked = self._scheduler.snapshot(
-            tables, bound, self._floor, lambda: self._cancellations != cancellations
-        )
-        answer = self._scheduler.reader.answer(query, snapshot)
+        snapshot, asked = self._scheduler.snapshot(tables, bound, self._floor, lambda: interruption.is_set)
+        until = asked.deadline if bound.ends_at_deadline else None
+        try:
+            answer = self._scheduler.reader.answer(query, snapshot, interruption, until)
+        except TimeIsOver:
+            read = time.monotonic() - began - asked.capture - asked.queue - asked.spark
+            raise _too_late(bound, Waited(asked.capture, asked.queue, asked.spark, read)) from None
         with self._lock:
             self._floor = max(self._floor, answer.job) if tables else self._floor
         waited = asked.capture + asked.queue + asked.spark
@@ -103,8 +134,11 @@ class Session:
         return answer, self._scheduler.receipt(asked, answer.job, planned)
 
     def cancel(self) -> None:
-        """Ends the waiting of its queries: each raises `Cancelled` and lets go of what it had."""
-        self._cancellations += 1
+        """Ends its queries that wait or are being read: each raises `Cancelled` and lets go of what it had."""
+        with self._lock:
+            running = list(self._interruptions)
+        for interruption in running:
+            interruption.set()
 
     def _set(self, setting: Setting) -> Answer:
         with self._lock:
@@ -120,3 +154,12 @@ class Session:
     def _held(self, answer: Answer) -> Answer:
         self._leases.add(answer)
         return answer
+
+
+def _too_late(bound: Bound, waited: Waited) -> TooStale:
+    """The deadline passed while the rows were planned or read."""
+    assert bound.deadline is not None
+    return TooStale(
+        f"the answer could not be read within {bound.deadline.total_seconds():g} s: it took {waited}",
+        hint="allow a longer deadline or ask for less; WHEN STALE SERVE and WAIT let reading take its time",
+    )

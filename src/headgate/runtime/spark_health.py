@@ -1,0 +1,80 @@
+"""Whether Spark can still be used: its Java process may die, and a task or a plan may run on though it was called off.
+
+Nothing brings such a Spark back but a new process. This module only notices and tells; what follows is up to whoever opened the
+warehouse: `headgate run` ends with an exit code that asks for a restart, a program gets `SparkLost` from its calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import threading
+from collections.abc import Callable
+
+from headgate.errors import SparkLost
+
+_LOGGER = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.5
+
+
+class SparkHealth:
+    """May be used by many threads."""
+
+    def __init__(self, process: subprocess.Popen[bytes] | None) -> None:
+        """`process` is Spark's Java process, if it is a child of this one."""
+        self.lost: str | None = None
+        """Why Spark cannot be used any more."""
+        self._process = process
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[str], None]] = []
+        self._closed = threading.Event()
+        if process is not None:
+            threading.Thread(target=self._watch, name="spark-health", daemon=True).start()
+
+    def on_lost(self, call: Callable[[str], None]) -> None:
+        """Has the reason told once Spark is lost; at once if it is already."""
+        with self._lock:
+            self._listeners.append(call)
+            why = self.lost
+        if why is not None:
+            call(why)
+
+    def lose(self, why: str) -> None:
+        """Spark is lost; the first reason counts."""
+        with self._lock:
+            if self.lost is not None or self._closed.is_set():
+                return
+            self.lost = why
+            listeners = list(self._listeners)
+        _LOGGER.error("event=spark_lost %s", why)
+        for call in listeners:
+            call(why)
+
+    def require(self) -> None:
+        """Raises when Spark is lost."""
+        code = None if self._process is None else self._process.poll()
+        if code is not None:
+            self.lose(f"its Java process ended with code {code}")
+        if self.lost is not None:
+            raise SparkLost(
+                f"Spark cannot be used any more: {self.lost}",
+                hint="ask again when the service has started again; a program closes the warehouse and starts again",
+            )
+
+    def close(self) -> None:
+        """What happens to Spark from now on is expected."""
+        self._closed.set()
+
+    def kill(self) -> None:
+        """Ends the Java process at once, for a process that is about to end and cannot wait for it."""
+        self.close()
+        if self._process is not None:
+            self._process.kill()
+
+    def _watch(self) -> None:
+        assert self._process is not None
+        while not self._closed.wait(_LOOK_SECONDS):
+            code = self._process.poll()
+            if code is not None:
+                self.lose(f"its Java process ended with code {code}")
+                return
