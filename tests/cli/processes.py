@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 
 def headgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -17,3 +21,36 @@ def headgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         stdin=subprocess.DEVNULL,
         env={**os.environ, **environment},
     )
+
+
+def start(project: Path) -> tuple[subprocess.Popen[str], str]:
+    """The service of a project, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headgate", "run", "--project", str(project), "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=(project / "log").open("w"),
+        text=True,
+    )
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], 120)
+    line = process.stdout.readline() if ready else ""
+    if not line:
+        process.kill()
+        process.wait()
+        raise AssertionError((project / "log").read_text())
+    told = json.loads(line)
+    assert told["pid"] == process.pid
+    return process, told["url"]
+
+
+def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:
+    process.send_signal(number)
+    try:
+        return process.wait(60)
+    finally:
+        process.kill()
+
+
+def sell(project: Path) -> None:
+    done = subprocess.run([sys.executable, str(project / "sell.py")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

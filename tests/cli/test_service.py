@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,39 +15,11 @@ from headgate.cli.options import Place
 from headgate.cli.reaching import reach
 from headgate.cli.running import NOTE, find_service
 from headgate.cli.shell import Shell
-from tests.cli.processes import headgate
+from tests.cli.processes import headgate, sell, start, stop
 
 pytestmark = pytest.mark.slow
 
 Captured = pytest.CaptureFixture[str]
-
-
-def start(project: Path) -> tuple[subprocess.Popen[str], str]:
-    """The service of a project, and its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headgate", "run", "--project", str(project), "--port", "0", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=(project / "log").open("w"),
-        text=True,
-    )
-    assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], 120)
-    line = process.stdout.readline() if ready else ""
-    if not line:
-        process.kill()
-        process.wait()
-        raise AssertionError((project / "log").read_text())
-    told = json.loads(line)
-    assert (told["pid"], told["project"]) == (process.pid, "shop")
-    return process, told["url"]
-
-
-def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:
-    process.send_signal(number)
-    try:
-        return process.wait(60)
-    finally:
-        process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +35,6 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         assert stop(process) == 0
     assert find_service(str(project / "warehouse")) is None
     assert not (project / "warehouse" / NOTE).exists()
-
-
-def sell(project: Path) -> None:
-    done = subprocess.run([sys.executable, str(project / "sell.py")], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
 
 
 def answered(project: Path, capfd: Captured, *arguments: str) -> object:

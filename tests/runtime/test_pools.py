@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.runtime.pools import (
+    MAINTENANCE_WEIGHT,
     POLICIES,
-    QUERY_WEIGHT,
+    QUERIES,
     WEIGHTS,
     StageObservation,
     plain,
@@ -24,11 +25,13 @@ def weight(name: str) -> int:
     return next(weight for weight in WEIGHTS if pool(weight) == name)
 
 
-def test_the_allocation_file_has_a_fair_pool_per_weight(tmp_path: Path) -> None:
+def test_the_allocation_file_has_a_fair_pool_per_weight_and_one_for_queries(tmp_path: Path) -> None:
     pools = ElementTree.parse(write_allocations(tmp_path)).getroot().findall("pool")
-    found = {each.get("name"): (each.findtext("weight"), each.findtext("schedulingMode")) for each in pools}
-    assert found.pop("default") == (str(QUERY_WEIGHT), "FAIR")
-    assert found == {pool(weight): (str(weight), "FAIR") for weight in WEIGHTS}
+    assert {each.findtext("schedulingMode") for each in pools} == {"FAIR"}
+    found = {each.get("name"): (each.findtext("weight"), each.findtext("minShare")) for each in pools}
+    assert found.pop(QUERIES) == (str(WEIGHTS[-1]), "1")
+    assert found.pop("default") == (str(MAINTENANCE_WEIGHT), "0")
+    assert found == {pool(weight): (str(weight), "0") for weight in WEIGHTS}
 
 
 SLOW_LOOKUP = [

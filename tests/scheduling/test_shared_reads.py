@@ -10,10 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headgate.errors import Cancelled
+from headgate.runtime.partitions import Batches, ReadLimit
 from headgate.runtime.reads import Reads
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.sql.references import is_repeatable
 from tests.scheduling.bank import deposit, open_bank
+from tests.service.scripted import batches_of
 
 ALL = "SELECT branch, total FROM totals"
 DATED = "CREATE MATERIALIZED VIEW dated AS SELECT id, {} AS factor, current_date() AS day FROM bank.accounts;"
@@ -23,13 +26,13 @@ def test_open_answers_to_the_same_query_share_their_rows(tmp_path: Path, spark_s
     with open_bank(tmp_path) as bank:
         deposit(bank, (1, 1, 10))
         first, second = bank.sql(ALL), bank.session().sql(f"{ALL} CURRENCY BOUND ANY")
-        rows = first.to_arrow()
-        assert second.job == first.job and second.to_arrow() is rows
-        assert rows.to_pylist() == [{"branch": 1, "total": 10}]
+        rows = first.read()
+        assert second.job == first.job and second.read() is rows
+        assert rows.to_arrow().to_pylist() == second.to_arrow().to_pylist() == [{"branch": 1, "total": 10}]
         first.close()
-        assert second.to_arrow() is rows
+        assert second.read() is rows and second.read(ReadLimit(rows=1)) is not rows
         with bank.sql(f"{ALL} WHERE branch = 1") as other:
-            assert other.to_arrow() is not rows
+            assert other.read() is not rows
         deposit(bank, (2, 1, 5))
         with bank.sql(ALL) as later:
             assert later.to_arrow().to_pylist() == [{"branch": 1, "total": 15}]
@@ -79,18 +82,25 @@ def test_what_can_come_out_otherwise_is_not_shared(query: str, repeatable: bool)
     assert is_repeatable(query) is repeatable
 
 
+LIMIT = ReadLimit()
+
+
+def batches(value: int) -> Batches:
+    return batches_of(pa.table({"a": [value]}), LIMIT)
+
+
 def test_many_at_once_read_once_and_count_as_one() -> None:
     reads, may_go, calls, running = Reads(), threading.Event(), [], []
     held = [reads.rows("q") for _ in range(8)]
 
-    def read() -> pa.Table:
+    def read() -> Batches:
         assert may_go.wait(60)
         calls.append(1)
         running.append(reads.running)
-        return pa.table({"a": [1]})
+        return batches(1)
 
     with ThreadPoolExecutor(8) as pool:
-        found = [pool.submit(rows.arrow, read) for rows in held]
+        found = [pool.submit(rows.batches, LIMIT, read) for rows in held]
         may_go.set()
         assert len({id(each.result(60)) for each in found}) == 1
     assert calls == [1] and running == [1] and reads.running == 0
@@ -101,18 +111,38 @@ def test_who_waits_for_a_read_that_fails_reads_by_itself() -> None:
     reads = Reads()
     mine, others = reads.rows("q"), reads.rows("q")
 
-    def fail() -> pa.Table:
+    def fail() -> Batches:
         raise RuntimeError("called off")
 
     with pytest.raises(RuntimeError, match="called off"):
-        mine.arrow(fail)
-    assert others.arrow(lambda: pa.table({"a": [1]})).num_rows == 1
+        mine.batches(LIMIT, fail)
+    assert others.batches(LIMIT, lambda: batches(1)).rows == 1
     assert reads.running == 0
+
+
+def test_who_is_called_off_does_not_wait_for_the_read_of_another() -> None:
+    rows, reading, may_go = Reads().rows("q"), threading.Event(), threading.Event()
+
+    def read() -> Batches:
+        reading.set()
+        assert may_go.wait(60)
+        return batches(1)
+
+    def check() -> None:
+        raise Cancelled("the query was cancelled")
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(rows.batches, LIMIT, read)
+        assert reading.wait(60)
+        with pytest.raises(Cancelled):
+            rows.batches(LIMIT, lambda: batches(2), check)
+        may_go.set()
+        assert other.result(60).to_arrow().to_pydict() == {"a": [1]}
 
 
 def test_rows_go_with_the_last_answer() -> None:
     reads = Reads()
     held = reads.rows("q")
-    held.arrow(lambda: pa.table({"a": [1]}))
+    held.batches(LIMIT, lambda: batches(1))
     del held
-    assert reads.rows("q").arrow(lambda: pa.table({"a": [2]})).to_pydict() == {"a": [2]}
+    assert reads.rows("q").batches(LIMIT, lambda: batches(2)).to_arrow().to_pydict() == {"a": [2]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from headgate.errors import Cancelled, DefiniteError
+from headgate.runtime.partitions import Batches, ReadLimit
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.receipt import Receipt, Waited
 from headgate.scheduling.warehouse import Warehouse
@@ -20,6 +22,21 @@ from headgate.scheduling.warehouse import Warehouse
 AT = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 BOUND = Bound(timedelta(0), None, "fail")
 RECEIPT = Receipt(BOUND, AT, AT, 7, waited=Waited(0.01, 0.0, 0.2, 0.03), decision="scripted")
+
+
+def batches_of(rows: pa.Table, limit: ReadLimit) -> Batches:
+    """Rows as one partition that Spark gave."""
+    out = pa.BufferOutputStream()
+    for batch in rows.to_batches(max_chunksize=16_384):
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, rows.schema) as writer:
+            writer.write_batch(batch)
+        frame = stream.getvalue()
+        out.write(struct.pack(">i", frame.size))
+        out.write(frame)
+    partition = struct.pack(">q??", rows.num_rows, False, False) + out.getvalue().to_pybytes()
+    return Batches(rows.schema, [partition], limit.bytes, lambda: None)
+
 
 Script = Callable[["ScriptedSession", str], pa.Table]
 
@@ -29,10 +46,7 @@ class ScriptedAnswer:
         self._owner = owner
         self._rows = rows
         self._receipt = receipt
-        context = SimpleNamespace(addJobTag=owner.tags.append, removeJobTag=owner.tags.remove)
-        self.dataframe = SimpleNamespace(
-            schema=from_arrow_schema(rows.schema), sparkSession=SimpleNamespace(sparkContext=context)
-        )
+        self.dataframe = SimpleNamespace(schema=from_arrow_schema(rows.schema))
 
     @property
     def receipt(self) -> Receipt:
@@ -40,8 +54,8 @@ class ScriptedAnswer:
             raise DefiniteError("an answer from a job that was named has no receipt")
         return self._receipt
 
-    def to_arrow(self) -> pa.Table:
-        return self._rows
+    def read(self, limit: ReadLimit) -> Batches:
+        return batches_of(self._rows, limit)
 
     def __enter__(self) -> ScriptedAnswer:
         self._owner.open_answers += 1
@@ -82,7 +96,6 @@ class ScriptedWarehouse:
         self.project = SimpleNamespace(name="scripted", storage=str(storage))
         self.sessions: list[ScriptedSession] = []
         self.bounds: list[dict[str, Any]] = []
-        self.tags: list[str] = []
         self.open_answers = 0
         self.cancelled = 0
         self.waiting = threading.Semaphore(0)

@@ -127,7 +127,7 @@ def test_unknown_paths_and_methods_are_told_as_errors(url: str) -> None:
 def test_an_answer_with_too_many_rows_is_refused_and_with_a_limit_ends(url: str) -> None:
     assert len(query(url, "SELECT 1000").json["rows"]) == 1000
     heard = query(url, "SELECT 1001")
-    assert heard.status == 400 and "1,001 rows" in heard.error["what"] and "LIMIT" in heard.error["hint"]
+    assert heard.status == 400 and "more than 1,000 rows" in heard.error["what"] and "LIMIT" in heard.error["hint"]
     assert query(url, "SELECT 1001", limit=2).json["rows"] == [[0], [1]]
     assert query(url, "SELECT 5", limit=0).json["rows"] == []
     assert query(url, "SELECT 1001", limit=2000).status == 400

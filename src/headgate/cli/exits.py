@@ -13,6 +13,8 @@ from headgate.errors import HeadgateError
 FAILED = 1
 STALE = 3
 UNREACHABLE = 4
+RESTART = 75
+"""EX_TEMPFAIL: Spark died or does not end what it does, and the service is to be started again."""
 INTERRUPTED = 130
 
 DEBUG = "HEADGATE_DEBUG"

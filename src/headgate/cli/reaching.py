@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Address = tuple[str, str | None]
 """A service's address and token."""
 
+_ANY_SIZE = 1 << 62
 _ALONE = timedelta(days=365)
 """Limits protect a service from its clients; a command that is alone has none to be protected from."""
 
@@ -55,7 +56,9 @@ def _served_here(place: Place) -> Iterator[Address]:
 
         line.close()
         token = secrets.token_urlsafe()
-        with Server(warehouse, port=0, token=token, limits=Limits(rows=1 << 62, time=_ALONE)) as server:
+        with Server(
+            warehouse, port=0, token=token, limits=Limits(rows=_ANY_SIZE, bytes=_ANY_SIZE, time=_ALONE)
+        ) as server:
             yield server.url, token
 
 

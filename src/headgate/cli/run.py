@@ -11,6 +11,7 @@ from types import FrameType
 
 import click
 
+from headgate.cli.ending import Ending
 from headgate.cli.options import TOKEN, Place, json_option, project_option
 from headgate.cli.reaching import open_here
 from headgate.cli.running import RunningService, announced
@@ -52,7 +53,8 @@ def run_command(
 ) -> None:
     """Run the service: capture, maintain, answer. Its page shows how fresh every table is.
 
-    Ctrl-C or SIGTERM stops it cleanly; everything that was committed is there when it starts again.
+    Ctrl-C or SIGTERM ends it within ten seconds, a second one at once; everything that was committed is there when it
+    starts again. Exit code 75 asks for that: Spark died, or does not end what it does for a query.
 
     \b
     headgate run
@@ -69,13 +71,16 @@ def run_command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     from headgate.service import Server
 
+    ending = Ending()
     with (
+        ending.watched(),
         # It listens first: a port that is taken is told at once, and whoever watches over the service hears that it lives.
         Server(host=host, port=port, token=token, allowed_hosts=allowed_hosts) as server,
         waiting("opening the warehouse") as line,
         open_here(place, line) as warehouse,
     ):
         line.close()
+        warehouse.on_spark_lost(ending.restart)
         server.attach(warehouse)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)

@@ -391,6 +391,15 @@ class Engine:
             return None
         return JobId(0) if job == 0 else self._state.chain.get(JobId(job)).id
 
+    @property
+    def spark_lost(self) -> str | None:
+        """Why Spark cannot be used any more, if so: then only a new process can go on."""
+        return None if self._sessions is None else self._sessions.health.lost
+
+    def on_spark_lost(self, call: Callable[[str], None]) -> None:
+        """Has the reason told, from any thread, when Spark's process has died or does not end what it does."""
+        self._state.sessions.health.on_lost(call)
+
     # flows
 
     def flow(self, name: str, sql: str) -> None:

@@ -52,18 +52,33 @@ class ReadLimit:
 class Batches:
     """An answer's rows outside of Spark; its files are deleted when nobody holds it any more."""
 
-    def __init__(self, schema: pa.Schema, partitions: Sequence[bytes], discard: Callable[[], None]) -> None:
+    def __init__(
+        self, schema: pa.Schema, partitions: Sequence[bytes], most_bytes: int, discard: Callable[[], None]
+    ) -> None:
         self.schema = schema
-        self._partitions = [(*_HEAD.unpack_from(partition), partition[_HEAD.size :]) for partition in partitions]
-        self.rows: int = sum(rows for rows, *_ in self._partitions)
-        self.is_cut: bool = any(is_cut for _, is_cut, *_ in self._partitions)
-        """Whether rows are missing since there were more bytes than allowed."""
-        if any(is_file for _, _, is_file, _ in self._partitions):
+        self.rows = 0
+        self.is_cut = False
+        """Whether rows are missing at the end, since there were more bytes than allowed."""
+        self._parts: list[Path | bytes] = []
+        size = 0
+        for partition in partitions:
+            rows, self.is_cut, is_file = _HEAD.unpack_from(partition)
+            payload = partition[_HEAD.size :]
+            part = Path(payload.decode()) if is_file else payload
+            size += part.stat().st_size if isinstance(part, Path) else len(part)
+            self.is_cut = self.is_cut or size > most_bytes
+            if self.is_cut:
+                break
+            self.rows += rows
+            self._parts.append(part)
+        if any(isinstance(part, Path) for part in self._parts):
             weakref.finalize(self, discard)
+        else:
+            discard()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for _, _, is_file, payload in self._partitions:
-            with Path(payload.decode()).open("rb") if is_file else io.BytesIO(payload) as frames:
+        for part in self._parts:
+            with part.open("rb") if isinstance(part, Path) else io.BytesIO(part) as frames:
                 yield from self._decoded(frames)
 
     def _decoded(self, frames: BinaryIO) -> Iterator[pa.RecordBatch]:
@@ -123,8 +138,7 @@ class PartitionReader:
             rows = planned.queryExecution().toRdd().mapPartitions(writer, False, self._tag)
             with _load_from_socket(self._serve(rows), NoOpSerializer()) as partitions:
                 found = list(partitions)
-            batches = Batches(to_arrow_schema(frame.schema, timezone="UTC"), found, discard)
+            return Batches(to_arrow_schema(frame.schema, timezone="UTC"), found, limit.bytes, discard)
         except BaseException:
             discard()
             raise
-        return batches

@@ -65,12 +65,6 @@ class SparkHealth:
         """What happens to Spark from now on is expected."""
         self._closed.set()
 
-    def kill(self) -> None:
-        """Ends the Java process at once, for a process that is about to end and cannot wait for it."""
-        self.close()
-        if self._process is not None:
-            self._process.kill()
-
     def _watch(self) -> None:
         assert self._process is not None
         while not self._closed.wait(_LOOK_SECONDS):

@@ -62,6 +62,8 @@ class WarehouseStatus:
     """Changes that tables hold beside their Delta files."""
     actions: tuple[Action, ...]
     """What was done without a query, the latest last."""
+    spark_lost: str | None = None
+    """Why Spark cannot be used any more."""
 
 
 def observe(scheduler: Scheduler, upkeep: Upkeep, leases: Leases, actions: Iterable[Action]) -> WarehouseStatus:
@@ -106,4 +108,5 @@ def observe(scheduler: Scheduler, upkeep: Upkeep, leases: Leases, actions: Itera
         executions=scheduler.executor.executions,
         held_bytes=upkeep.held_bytes,
         actions=tuple(actions),
+        spark_lost=state.sessions.health.lost,
     )

@@ -21,28 +21,39 @@ Format = Literal["arrow", "json"]
 CONTENT_TYPES: Mapping[Format, str] = {"arrow": "application/vnd.apache.arrow.stream", "json": "application/json"}
 
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-_ARROW_ROWS = 16_384
 _JSON_ROWS = 2_000
 """Rows that are written at once; other threads get their turn in between."""
 _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
-def arrow_pieces(rows: pa.Table) -> Iterator[bytes]:
+def first_rows(batches: Iterable[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    """So many rows of the batches; no further batch is made once they are there."""
+    left = count
+    for batch in batches if count else ():
+        yield batch.slice(0, left)
+        left -= batch.num_rows
+        if left <= 0:
+            return
+
+
+def arrow_pieces(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """An IPC stream, one message after another."""
-    yield rows.schema.serialize().to_pybytes()
-    for batch in rows.to_batches(max_chunksize=_ARROW_ROWS):
+    yield schema.serialize().to_pybytes()
+    for batch in batches:
         yield batch.serialize().to_pybytes()
     yield _END_OF_STREAM
 
 
-def json_pieces(rows: pa.Table, types: Sequence[str], receipt: Mapping[str, Any] | None) -> Iterator[bytes]:
+def json_pieces(
+    schema: pa.Schema, types: Sequence[str], batches: Iterable[pa.RecordBatch], receipt: Mapping[str, Any] | None
+) -> Iterator[bytes]:
     """One object with the columns, the rows and the receipt."""
-    columns = [{"name": name, "type": type_} for name, type_ in zip(rows.column_names, types, strict=True)]
+    columns = [{"name": name, "type": type_} for name, type_ in zip(schema.names, types, strict=True)]
     yield f'{{"columns":{compact_json(columns)},"rows":['.encode()
     comma = ""
-    for batch in rows.to_batches(max_chunksize=_JSON_ROWS):
-        if batch.num_rows:
-            yield (comma + _rows(batch)).encode()
+    for batch in batches:
+        for start in range(0, batch.num_rows, _JSON_ROWS):
+            yield (comma + _rows(batch.slice(start, _JSON_ROWS))).encode()
             comma = ","
     yield f'],"receipt":{compact_json(receipt)}}}'.encode()
 

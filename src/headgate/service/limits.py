@@ -12,6 +12,8 @@ class Limits:
     """The largest body of a request."""
     rows: int = 1_000_000
     """The most rows of an answer; a query with more is refused unless it asks for fewer."""
+    bytes: int = 256 << 20
+    """The most bytes of an answer in Arrow's form; a query with more is refused unless it asks for fewer rows."""
     time: timedelta = timedelta(minutes=5)
     """How long a query may take, from its arrival to the last byte of its answer."""
     queries: int = 256
@@ -24,5 +26,5 @@ class Limits:
     """How long a named session without a query is kept ..."""
     sessions: int = 1000
     """... and how many are; beyond that the one that was used longest ago is forgotten."""
-    stop: timedelta = timedelta(seconds=10)
+    stop: timedelta = timedelta(seconds=4)
     """How long running queries have when the service stops."""

@@ -109,6 +109,7 @@ def warehouse_metrics(status: WarehouseStatus, newest_job: int) -> Iterator[Metr
         ("headgate_overlay_bytes", "Changes that tables hold beside their files.", status.held_bytes),
         ("headgate_queries_waiting", "Queries that wait for a job to be closed.", status.waiting),
         ("headgate_answers_open", "Answers that hold a snapshot.", status.answers),
+        ("headgate_spark_lost", "1 when Spark has to be started again.", status.spark_lost is not None),
     ):
         yield GaugeMetricFamily(name, text, value)
 

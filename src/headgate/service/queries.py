@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from headgate.clock import Clock, SystemClock
-from headgate.errors import Cancelled, TooStale
+from headgate.errors import Cancelled, SparkLost, TooStale
+from headgate.runtime.query_work import ENDING_SECONDS
+from headgate.runtime.threads import DaemonThreads
 from headgate.scheduling.history import Outcome
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.bodies import read_query
@@ -29,6 +30,8 @@ from headgate.service.sessions import NamedSessions
 _LOGGER = logging.getLogger("headgate.service")
 _AGAIN_SECONDS = 0.2
 """How long until a query that was called off, and still works, is called off again."""
+_GIVEN_UP_SECONDS = ENDING_SECONDS + 5
+"""How long a query that was called off keeps its place."""
 
 Found = TypeVar("Found")
 
@@ -40,6 +43,8 @@ class _Request:
     run: Run
     until: float
     """When its time is over, on the loop's clock."""
+    allowed: float
+    """The seconds that it had in all."""
     over: asyncio.Future[Exception]
     """Why it ends before that: its client has gone, or the service stops."""
 
@@ -55,14 +60,22 @@ class _Request:
         raise self._problem()
 
     async def work(self, future: asyncio.Future[Found]) -> Found:
-        """The result of work in a thread, which is called off when the request is over; returns when the work has ended."""
+        """The result of work in a thread, which is called off when the request is over; returns when the work has ended.
+
+        Work that Spark does not end raises so by itself; what else does not end keeps its thread, but not its place.
+        """
         if await self._waits_for(future):
             return future.result()
-        while not future.done():
-            await asyncio.to_thread(self.run.call_off)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _GIVEN_UP_SECONDS
+        while not future.done() and loop.time() < end:
+            self.run.call_off()
             await asyncio.wait({future}, timeout=_AGAIN_SECONDS)
-        # What it raised, if anything, is that it was called off.
-        future.exception()
+        if not future.done():
+            _LOGGER.warning("id=%s the query was called off and does not end: it is left alone", self.run.id)
+            future.add_done_callback(_forget)
+        elif isinstance(problem := future.exception(), SparkLost):
+            raise problem
         raise self._problem()
 
     async def _waits_for(self, future: asyncio.Future[Any]) -> bool:
@@ -75,8 +88,8 @@ class _Request:
         if self.over.done():
             return self.over.result()
         return QueryTimedOut(
-            f"the query took longer than {self.run.seconds:.0f} s, which is all that the service allows",
-            hint="give it a deadline or a larger max_staleness, or raise the service's limit",
+            f"the query was not answered within {self.allowed:g} s, which is the service's limit; it was {self.run.phase}",
+            hint="ask for less, allow a larger max_staleness, or raise the service's limit of time",
         )
 
 
@@ -97,7 +110,7 @@ class Queries:
         self._sessions = NamedSessions(limits)
         self._requests: dict[str, _Request] = {}
         self._is_stopping = False
-        self._threads = ThreadPoolExecutor(limits.queries, "headgate-query")
+        self._threads = DaemonThreads("headgate-query")
 
     @property
     def running(self) -> list[Run]:
@@ -111,10 +124,6 @@ class Queries:
             if not request.over.done():
                 request.over.set_result(_stopping())
 
-    def close(self) -> None:
-        """Lets the threads go."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_query(Request(scope, receive), self._limits)
         if self._is_stopping:
@@ -126,9 +135,9 @@ class Queries:
         named = None if body.session is None else self._sessions.get(f"{scope.get(ROLE)}\0{body.session}", make)
         session = make() if named is None else named.session
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._limits.time.total_seconds()
+        allowed = self._limits.time.total_seconds()
         run = Run(scope["headgate.id"], body, session, self._limits, self._clock.now())
-        request = self._requests[run.id] = _Request(run, until, loop.create_future())
+        request = self._requests[run.id] = _Request(run, loop.time() + allowed, allowed, loop.create_future())
         watching = asyncio.create_task(_watch(receive, request.over))
         try:
             reply = await self._reply(request, None if named is None else named.turn)
@@ -157,13 +166,11 @@ class Queries:
             self._metrics.add(_outcome(reply, problem), None if reply is None else reply.receipt)
 
     async def _in_thread(self, request: _Request) -> Reply:
-        loop = asyncio.get_running_loop()
-        return await request.work(loop.run_in_executor(self._threads, request.run.make_reply))
+        return await request.work(asyncio.wrap_future(self._threads.submit(request.run.make_reply)))
 
     async def _send(self, request: _Request, reply: Reply, send: Send) -> None:
         """Sends part after part. A client that does not take one in time gets no more: its connection is closed."""
         headers = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers.items()]
-        loop = asyncio.get_running_loop()
         part, has_more = reply.first, reply.has_more
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -172,7 +179,7 @@ class Queries:
                     await send({"type": "http.response.body", "body": part, "more_body": has_more})
                 if not has_more or request.over.done():
                     return
-                part, has_more = await loop.run_in_executor(self._threads, reply.next_part)
+                part, has_more = await asyncio.wrap_future(self._threads.submit(reply.next_part))
         except TimeoutError:
             _LOGGER.warning("id=%s the client takes its answer too slowly: the connection is closed", request.run.id)
         except Exception as error:
@@ -188,6 +195,12 @@ def _outcome(reply: Reply | None, problem: Exception | None) -> Outcome:
     # Without a problem it was the server that gave it up.
     cancelled = problem is None or isinstance(problem, Cancelled | ClientDisconnect | NotReady)
     return "cancelled" if cancelled else "failed"
+
+
+def _forget(future: asyncio.Future[Any]) -> None:
+    """Of work that was left alone nobody wants to know how it ended."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def _watch(receive: Receive, over: asyncio.Future[Exception]) -> None:

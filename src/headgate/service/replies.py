@@ -1,7 +1,7 @@
-"""One query's work, done in a thread: ask, read all rows, let the snapshot go, and begin to write the answer.
+"""One query's work, done in a thread: ask, have Spark write all rows, let the snapshot go, and begin to send the answer.
 
-The rows are read before the first byte is sent. A client that takes them slowly, or goes away, therefore never holds a
-snapshot; and a query that fails does so before its answer has begun.
+The rows are outside of Spark before the first byte is sent, many of them in files. A client that takes them slowly, or goes away,
+therefore holds neither a snapshot nor memory; and a query that fails does so before its answer has begun.
 """
 
 from __future__ import annotations
@@ -10,23 +10,22 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from headgate.errors import Cancelled, DefiniteError
+from headgate.runtime.partitions import Batches, ReadLimit
 from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.session import Answer, Session
 from headgate.service.bodies import QueryBody
-from headgate.service.formats import CONTENT_TYPES, arrow_pieces, compact_json, in_parts, json_pieces
+from headgate.service.formats import CONTENT_TYPES, arrow_pieces, compact_json, first_rows, in_parts, json_pieces
 from headgate.service.limits import Limits
 from headgate.service.problems import spark_problem
+from headgate.warehouse.problems import format_size
 
 PART_BYTES = 256 << 10
 """About how much is sent at once."""
@@ -64,7 +63,6 @@ class Run:
         self._session = session
         self._limits = limits
         self._called_off = threading.Event()
-        self._reading: SparkContext | None = None
 
     @property
     def text(self) -> str:
@@ -79,12 +77,9 @@ class Run:
         """Ends the waiting or reading; to be repeated until the thread has ended, since work may be about to begin."""
         self._called_off.set()
         self._session.cancel()
-        context = self._reading
-        if context is not None:
-            context.cancelJobsWithTag(self.id)
 
     def make_reply(self) -> Reply:
-        """The answer, read whole."""
+        """The answer, whose rows are out of Spark."""
         body = self.body
         self._go_on()
         try:
@@ -97,53 +92,60 @@ class Run:
             ) as answer:
                 self.phase = "reading"
                 self._go_on()
-                with self._interruptible(answer):
-                    rows = answer.to_arrow()
+                batches = answer.read(self._read_limit())
                 types = [field.dataType.simpleString() for field in answer.dataframe.schema.fields]
                 receipt = _receipt_of(answer)
         except (PySparkException, Py4JError) as error:
             raise spark_problem(error) from None
         self.phase = "sending"
-        return self._encoded(self._limited(rows), types, receipt)
+        self._require_whole(batches)
+        return self._encoded(batches, types, receipt)
 
     def _go_on(self) -> None:
         if self._called_off.is_set():
             raise Cancelled("the query was cancelled")
 
-    @contextmanager
-    def _interruptible(self, answer: Answer) -> Iterator[None]:
-        """Only the reading is marked: what else runs in this thread may be work that others wait for."""
-        context = answer.dataframe.sparkSession.sparkContext
-        context.addJobTag(self.id)
-        self._reading = context
-        try:
-            yield
-        finally:
-            self._reading = None
-            context.removeJobTag(self.id)
+    @property
+    def _asked(self) -> int | None:
+        """The rows after which the answer ends, unless the service's limit comes first."""
+        asked = self.body.limit
+        return asked if asked is not None and asked <= self._limits.rows else None
 
-    def _limited(self, rows: pa.Table) -> pa.Table:
-        asked, most = self.body.limit, self._limits.rows
-        if asked is not None and asked <= most:
-            return rows.slice(0, asked)
-        if rows.num_rows > most:
+    def _read_limit(self) -> ReadLimit:
+        return ReadLimit(self._limits.rows + 1 if self._asked is None else self._asked, self._limits.bytes)
+
+    def _require_whole(self, batches: Batches) -> None:
+        """Refuses an answer that is larger than the limits; one that is to end early need not be whole."""
+        if self._asked is not None and batches.rows >= self._asked:
+            return
+        if batches.is_cut:
             raise DefiniteError(
-                f"the answer has {rows.num_rows:,} rows, and the service gives at most {most:,}",
+                f"the answer has more than {format_size(self._limits.bytes)}, which is the service's limit",
+                hint='ask for fewer rows or columns, add "limit" to the request, or read the Delta tables themselves',
+            )
+        if batches.rows > self._limits.rows:
+            raise DefiniteError(
+                f"the answer has more than {self._limits.rows:,} rows, which is the service's limit",
                 hint='add LIMIT to the query or "limit" to the request, or read the Delta tables themselves',
             )
-        return rows
 
-    def _encoded(self, rows: pa.Table, types: list[str], receipt: Receipt | None) -> Reply:
+    def _encoded(self, batches: Batches, types: list[str], receipt: Receipt | None) -> Reply:
         shown = None if receipt is None else receipt.to_json()
         headers = {"content-type": CONTENT_TYPES[self.body.format]}
         if shown is not None:
             headers[RECEIPT_HEADER] = compact_json(shown)
-        pieces = arrow_pieces(rows) if self.body.format == "arrow" else json_pieces(rows, types, shown)
+        rows = batches.rows if self._asked is None else min(batches.rows, self._asked)
+        taken = first_rows(batches, rows)
+        pieces = (
+            arrow_pieces(batches.schema, taken)
+            if self.body.format == "arrow"
+            else json_pieces(batches.schema, types, taken, shown)
+        )
         parts = in_parts(pieces, PART_BYTES)
         first, has_more = next(parts)
         if not has_more:
             headers["content-length"] = str(len(first))
-        return Reply(headers, first, has_more, parts, rows.num_rows, receipt)
+        return Reply(headers, first, has_more, parts, rows, receipt)
 
 
 def _receipt_of(answer: Answer) -> Receipt | None:

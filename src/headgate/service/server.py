@@ -23,7 +23,7 @@ from headgate.service.limits import Limits
 
 _LOGGER = logging.getLogger("headgate.service")
 _KEEP_ALIVE_SECONDS = 75
-_AFTER_CALLING_OFF = 5
+_AFTER_CALLING_OFF = 1
 """Seconds that queries which were called off have before they are left alone."""
 
 _LONGEST_PATIENCE = (1 << 31) - 1
@@ -117,7 +117,6 @@ class Server:
         if thread.is_alive() and self._loop is not None:
             self._loop.call_soon_threadsafe(self._service.queries.stop)
             thread.join(_AFTER_CALLING_OFF + 1)
-        self._service.queries.close()
         self._thread = None
         _LOGGER.info("stopped url=%s", self.url)
 

@@ -47,8 +47,8 @@ def is_full(error: BaseException) -> bool:
 
 def storage_full(folder: Folder, needed: int | None) -> StorageFull:
     free = folder.free_bytes()
-    want = f"about {_size(needed)} needed" if needed is not None else "more space needed"
-    left = f", {_size(free)} free" if free is not None else ""
+    want = f"about {format_size(needed)} needed" if needed is not None else "more space needed"
+    left = f", {format_size(free)} free" if free is not None else ""
     return StorageFull(f"no space left in {folder.address}: {want}{left}", hint="free space there and try again")
 
 
@@ -92,5 +92,5 @@ def _spark_reason(text: str) -> str:
     return text.splitlines()[0][:300]
 
 
-def _size(count: int) -> str:
+def format_size(count: int) -> str:
     return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count} bytes"

@@ -1,0 +1,218 @@
+"""The service under queries that are too large, too long or cannot be ended: it goes on, or ends with a code that has it restarted."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+
+from headgate.capture.postgres.private_server import PostgresServer
+from headgate.cli.exits import RESTART
+from headgate.cli.main import run
+from tests.cli.processes import sell, start
+from tests.service.asking import Heard, ask
+from tests.soak.soaking import children, resident_bytes
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+Served = tuple[subprocess.Popen[str], str]
+
+HUGE = "SELECT repeat('x', 100000) AS x FROM range(200000)"
+ENDLESS = "SELECT COUNT(*) AS n FROM range(10000000) a, range(10000000) b WHERE (a.id + b.id) % 1000003 = 1"
+BACKTRACKING = "'" + "(.*)" * 8 + "b$'"
+STUCK_PLAN = f"SELECT repeat('a', 900) RLIKE {BACKTRACKING} AS x"
+STUCK_TASK = f"SELECT COUNT(*) AS n FROM range(2) WHERE concat(repeat('a', 900), id) RLIKE {BACKTRACKING}"
+"""An expression that takes ages inside one row: Spark looks only between rows whether it is to stop."""
+
+
+def query(url: str, sql: str, **fields: object) -> Heard:
+    return ask(url, "POST", "/v1/query", {"sql": sql, **fields}, seconds=120)
+
+
+def revenue(url: str) -> list[list[object]]:
+    found: list[list[object]] = query(url, "SELECT SUM(sales) AS sales FROM revenue").json["rows"]
+    return found
+
+
+def is_running(url: str) -> bool:
+    return bool(ask(url, "GET", "/v1/status").json["queries"])
+
+
+def leave(url: str, sql: str) -> None:
+    """Sends a query, waits until it is being read, and goes away."""
+    place = urlsplit(url)
+    with closing(http.client.HTTPConnection(str(place.hostname), place.port)) as connection:
+        connection.request("POST", "/v1/query", json.dumps({"sql": sql}))
+        eventually(lambda: "reading" in [each["phase"] for each in ask(url, "GET", "/v1/status").json["queries"]])
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = tmp_path_factory.mktemp("projects") / "shop"
+    assert run(["init", str(project)]) == 0
+    return project
+
+
+@pytest.fixture(scope="module")
+def served(project: Path) -> Iterator[Served]:
+    """A service in which ten things are sold."""
+    process, url = start(project)
+    try:
+        sell(project)
+        yield process, url
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def url(served: Served) -> Iterator[str]:
+    """After every test the service answers rightly, and nothing is left of its answers."""
+    process, url = served
+    yield url
+    assert process.poll() is None
+    assert revenue(url) == [[10]]
+    scratch = Path(str(process.args[5])) / "warehouse" / "_headgate" / "scratch"  # type: ignore[index]
+    eventually(lambda: not [file for file in scratch.rglob("*") if file.is_file()])
+
+
+def test_an_answer_with_too_many_bytes_is_refused(url: str) -> None:
+    heard = query(url, HUGE)
+    assert heard.status == 400 and "more than 256.0 MiB, which is the service's limit" in heard.error["what"], heard
+    assert '"limit"' in heard.error["hint"]
+    assert query(url, HUGE, limit=3).json["rows"] == [["x" * 100_000]] * 3
+
+
+def test_an_answer_with_too_many_rows_is_refused(url: str) -> None:
+    heard = query(url, "SELECT id FROM range(1000001)")
+    assert heard.status == 400 and "more than 1,000,000 rows" in heard.error["what"]
+
+
+def test_a_value_that_no_memory_holds_fails_its_query_alone(url: str) -> None:
+    heard = query(url, "SELECT repeat(CAST(id AS STRING), 2000000000) AS x FROM range(10)")
+    assert heard.status == 400 and "more memory than Spark has" in heard.error["what"] and heard.error["hint"]
+
+
+def test_a_large_answer_arrives_whole_and_in_order(url: str) -> None:
+    sql = "SELECT id, CAST(id AS STRING) AS text FROM range(0, 300000, 1, 7) ORDER BY id DESC"
+    heard = ask(url, "POST", "/v1/query", {"sql": sql, "format": "arrow"}, seconds=120)
+    rows = pa.ipc.open_stream(heard.body).read_all()
+    assert rows.column("id").to_pylist() == list(range(299_999, -1, -1))
+    assert rows.column("text").to_pylist() == [str(number) for number in range(299_999, -1, -1)]
+
+
+def test_many_large_queries_at_once_take_no_more_memory_than_one(served: Served, url: str) -> None:
+    pids = [served[0].pid, java_of(served[0])]
+    before = [resident_bytes(pid) for pid in pids]
+    most = list(before)
+    with ThreadPoolExecutor(16) as threads:
+        asked = [threads.submit(query, url, HUGE) for _ in range(16)]
+        while not all(each.done() for each in asked):
+            most = [max(was, resident_bytes(pid)) for was, pid in zip(most, pids, strict=True)]
+            time.sleep(0.1)
+    assert {each.result().status for each in asked} == {400}
+    # The Java process has a heap of 2 GiB, which it may fill with garbage.
+    assert most[0] - before[0] < 256 << 20 and most[1] < 3 << 30, (before, most)
+
+
+def test_a_client_that_goes_takes_its_tasks_with_it(url: str) -> None:
+    leave(url, ENDLESS)
+    eventually(lambda: not is_running(url), 30)
+
+
+def test_a_small_query_does_not_wait_for_a_large_one(url: str) -> None:
+    large = "SELECT SUM(hash(id)) AS n FROM range(0, 20000000000, 1, 2000)"
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(query, url, large, deadline="20s")
+        eventually(lambda: is_running(url))
+        assert revenue(url) == [[10]]
+        assert is_running(url)
+
+
+def test_the_deadline_ends_reading_too(url: str) -> None:
+    heard = query(url, ENDLESS, deadline="1s")
+    assert heard.status == 504 and heard.error["kind"] == "TooStale"
+    assert "could not be read within 1 s" in heard.error["what"] and "read 1." in heard.error["what"], heard
+    assert "WHEN STALE" in heard.error["hint"]
+
+
+def test_a_service_whose_spark_is_lost_ends_and_starts_again(served: Served, project: Path) -> None:
+    process, _ = served
+    try:
+        os.kill(java_of(process), signal.SIGKILL)
+        assert process.wait(30) == RESTART
+        process, url = start(project)
+        assert revenue(url) == [[10]]
+        heard = query(url, STUCK_TASK, deadline="1s")
+        assert heard.status == 503 and heard.error["kind"] == "SparkLost", heard
+        assert process.wait(30) == RESTART
+        assert "event=spark_lost what it does for a query could not be ended within 10 s" in log_of(project)
+        process, url = start(project)
+        assert revenue(url) == [[10]]
+        with ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(query, url, STUCK_PLAN)
+            eventually(lambda: is_running(url))
+            assert_ends(process, signal.SIGINT)
+            asked.exception(60)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_service_that_waits_for_a_hanging_database_is_ended(tmp_path: Path) -> None:
+    with PostgresServer() as server:
+        tables = "{sales: {columns: {id: bigint}, key: [id]}}"
+        source = f"{{type: postgres, dsn: '{server.dsn}', tables: {tables}}}"
+        (tmp_path / "headgate.yml").write_text(f"name: shop\nstorage: warehouse\nsources:\n  shop: {source}\n")
+        frozen = [int(pid) for pid in [*children(os.getpid())] if comm(pid) == "postgres"]
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            command = [sys.executable, "-m", "headgate", "run", "--project", str(tmp_path), "--port", "0"]
+            with (tmp_path / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+                # It hangs in the connection, after Spark has started.
+                eventually(lambda: "java" in [comm(child) for child in children(process.pid)], 120)
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(12)
+                assert_ends(process, signal.SIGTERM)
+        finally:
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+
+
+def assert_ends(process: subprocess.Popen[Any], number: int) -> None:
+    """Ten seconds, and some for a machine that is busy."""
+    began = time.monotonic()
+    process.send_signal(number)
+    process.wait(60)
+    assert time.monotonic() - began < 15
+
+
+def comm(pid: int | str) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def java_of(process: subprocess.Popen[str]) -> int:
+    (java,) = [int(child) for child in children(process.pid) if comm(child) == "java"]
+    return java
+
+
+def log_of(project: Path) -> str:
+    return (project / "log").read_text()
