@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.soak.soaking import children
+
 
 def headgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end, without a terminal."""
@@ -54,3 +56,16 @@ def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:
 def sell(project: Path) -> None:
     done = subprocess.run([sys.executable, str(project / "sell.py")], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def comm(pid: int | str) -> str:
+    """The name of a process."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def java_of(process: subprocess.Popen[str]) -> int:
+    (java,) = [int(child) for child in children(process.pid) if comm(child) == "java"]
+    return java

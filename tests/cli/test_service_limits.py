@@ -22,7 +22,7 @@ import pytest
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.cli.exits import RESTART
 from headgate.cli.main import run
-from tests.cli.processes import sell, start
+from tests.cli.processes import comm, java_of, sell, start
 from tests.service.asking import Heard, ask
 from tests.soak.soaking import children, resident_bytes
 from tests.waiting import eventually
@@ -200,18 +200,6 @@ def assert_ends(process: subprocess.Popen[Any], number: int) -> None:
     process.send_signal(number)
     process.wait(60)
     assert time.monotonic() - began < 15
-
-
-def comm(pid: int | str) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
-def java_of(process: subprocess.Popen[str]) -> int:
-    (java,) = [int(child) for child in children(process.pid) if comm(child) == "java"]
-    return java
 
 
 def log_of(project: Path) -> str:

@@ -186,7 +186,7 @@ def _query(limits: Limits) -> Schema:
         "properties": {
             "sql": {"type": "string", "description": "One SELECT over the warehouse's tables, or SET for the session."},
             "max_staleness": {**duration, "description": "How old the answer may be: a duration, seconds, or any."},
-            "deadline": {**duration, "description": "How long to wait for that at most."},
+            "deadline": {**duration, "description": "How long the answer may take at most."},
             "when_stale": {"enum": ["fail", "serve", "wait", None], "description": "What to do at the deadline."},
             "job": {**count, "description": "Read the snapshot of this job, whatever its age."},
             "session": {
