@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,37 @@ def test_a_receipt_survives_json(bank: Warehouse) -> None:
     deposit(bank, (1, 1, 10))
     receipt = bank.sql(ALL).receipt
     assert Receipt.from_json(receipt.to_json()) == receipt
+
+
+ENDLESS = "SELECT COUNT(*) AS n FROM range(100000000) a, range(100000000) b WHERE (a.id + b.id) % 1000003 = 1"
+
+
+def test_the_deadline_bounds_reading_too(tmp_path: Path, spark_sessions: SparkSessions) -> None:
+    with open_bank(tmp_path) as bank:
+        deposit(bank, (1, 1, 10))
+        with (
+            bank.sql(f"{ENDLESS} DEADLINE 0.5 SEC") as answer,
+            pytest.raises(TooStale, match=r"could not be read within 0.5 s: it took .*read") as problem,
+        ):
+            answer.to_arrow()
+        assert problem.value.sqlstate == "40001"
+        with bank.sql(f"{ALL} DEADLINE 60 SEC") as answer:
+            assert answer.to_arrow().num_rows == 1 and not answer.receipt.missed
+        with bank.sql(f"{ALL} CURRENCY BOUND ANY DEADLINE 0 SEC WHEN STALE SERVE") as answer:
+            answer.to_arrow()
+            assert answer.receipt.missed and "after the deadline" in str(answer.receipt.why_missed)
+        with bank.sql(f"{ALL} DEADLINE 0 SEC WHEN STALE WAIT") as answer:
+            answer.to_arrow()
+            assert not answer.receipt.missed
+
+
+def test_cancelling_a_session_ends_what_it_reads(tmp_path: Path, spark_sessions: SparkSessions) -> None:
+    with open_bank(tmp_path) as bank, ThreadPoolExecutor(1) as threads:
+        session, idle = bank.session(), bank.sql(ALL)
+        with session.sql(ENDLESS) as answer:
+            reading = threads.submit(answer.to_arrow)
+            eventually(lambda: bank._reader.reads.running == 1)
+            session.cancel()
+            with pytest.raises(Cancelled):
+                reading.result(60)
+        assert bank.spark_lost is None and idle.to_arrow().num_rows == 0

@@ -48,6 +48,7 @@ def test_every_error_has_a_status_and_says_when_to_come_again() -> None:
         "TransientError": 503,
         "StorageFull": 503,
         "Cancelled": 503,
+        "SparkLost": 503,
         "TooStale": 504,
         "WarehouseBusy": 503,
         "Fenced": 503,

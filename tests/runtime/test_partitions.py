@@ -1,0 +1,92 @@
+"""Rows out of Spark in batches of bounded size: the same rows as Spark's own way gives, as far as the limit."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from headgate.runtime.partitions import Batches, PartitionReader, ReadLimit
+from headgate.runtime.spark_sessions import SparkSessions
+
+TYPES = """
+SELECT id, CAST(id AS DECIMAL(38, 9)) AS price, CAST(id AS DOUBLE) / 3 AS share, CAST(id AS STRING) AS text, id % 2 = 0 AS even,
+       DATE '2024-02-29' AS day, TIMESTAMP '2024-02-29 12:00:00' AS at, TIMESTAMP_NTZ '2024-02-29 12:00:00' AS local,
+       CAST('x' AS BINARY) AS raw, array(id, NULL) AS list, named_struct('a', id, 'b', 'x') AS pair, map('k', id) AS pairs,
+       INTERVAL '1' DAY AS lasts, CAST(NULL AS VOID) AS nothing, IF(id > 2, NULL, 'few') AS some
+FROM range(0, {rows}, 1, {partitions})
+"""
+
+
+class Reading:
+    def __init__(self, sessions: SparkSessions, folder: Path) -> None:
+        self.sessions = sessions
+        self.folder = folder
+        self.done = 0
+
+    def __call__(self, sql: str, limit: ReadLimit | None = None) -> Batches:
+        def done() -> None:
+            self.done += 1
+
+        reader = PartitionReader.of(self.sessions.context)
+        return reader.read(self.sessions.query.sql(sql), limit or ReadLimit(), self.folder, done)
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob("*"))
+
+
+@pytest.fixture
+def reading(spark_sessions: SparkSessions, tmp_path: Path) -> Reading:
+    return Reading(spark_sessions, tmp_path / "answer")
+
+
+@pytest.mark.parametrize(("rows", "partitions"), [(0, 2), (5, 3), (20_000, 2)])
+def test_rows_and_types_are_those_that_spark_gives(reading: Reading, rows: int, partitions: int) -> None:
+    sql = TYPES.format(rows=rows, partitions=partitions)
+    expected = reading.sessions.query.sql(sql).toArrow()
+    found = reading(sql)
+    assert found.rows == rows and not found.is_cut
+    assert found.schema == expected.schema and found.to_arrow().equals(expected)
+
+
+def test_few_rows_leave_no_file_and_many_leave_theirs_until_nobody_holds_them(reading: Reading) -> None:
+    few = reading("SELECT id FROM range(10)")
+    assert reading.done == 1 and not reading.folder.exists() and few.to_arrow().num_rows == 10
+    many = reading("SELECT id FROM range(0, 100000, 1, 2)")
+    assert len(reading.files) == 2 and reading.done == 1
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (reading.folder, *reading.files)] == [0o700, 0o600, 0o600]
+    assert [row for batch in many for row in batch.column(0).to_pylist()] == list(range(100_000))
+    assert max(batch.nbytes for batch in many) < 2 << 20
+    del many
+    assert reading.done == 2 and not reading.folder.exists()
+
+
+def test_a_read_that_fails_leaves_no_file(reading: Reading) -> None:
+    sql = "SELECT IF(id = 99999, raise_error('late'), repeat('x', 100)) AS x FROM range(0, 100000, 1, 1)"
+    with pytest.raises(Exception, match="late"):
+        reading(sql)
+    assert reading.done == 1 and not reading.folder.exists()
+
+
+def test_an_answer_is_cut_where_it_has_more_bytes_than_allowed(reading: Reading) -> None:
+    limit = ReadLimit(bytes=4 << 20)
+    cut = reading("SELECT repeat('x', 100000) AS x FROM range(0, 1000000, 1, 4)", limit)
+    assert cut.is_cut and cut.rows * 100_000 <= limit.bytes
+    assert sum(path.stat().st_size for path in reading.files) <= 3 * limit.bytes
+    # Each partition for itself is within the limit, all of them are not.
+    together = reading("SELECT repeat('x', 1000) AS x FROM range(0, 10000, 1, 4)", limit)
+    assert together.is_cut and 0 < together.rows < 10_000
+    inline = reading("SELECT repeat('x', 1000) AS x FROM range(0, 400, 1, 10)", ReadLimit(bytes=200_000))
+    assert inline.is_cut and 0 < inline.rows < 400
+    assert not reading("SELECT repeat('x', 1000) AS x FROM range(0, 100, 1, 4)", limit).is_cut
+
+
+def test_a_partition_ends_when_it_has_the_rows_that_are_asked_for(reading: Reading) -> None:
+    # Row 3,000,000 would fail: nobody gets there.
+    sql = "SELECT IF(id < 3000000, id, raise_error('too far')) AS id FROM range(0, 4000000, 1, 1)"
+    found = reading(sql, ReadLimit(rows=10))
+    assert 10 <= found.rows < 100_000 and not found.is_cut
+    assert next(iter(found)).column(0).to_pylist()[:10] == list(range(10))
+    assert reading(sql, ReadLimit(rows=0)).rows == 0
