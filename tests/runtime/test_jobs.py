@@ -33,6 +33,19 @@ def test_an_idle_source_makes_its_newest_jobs_fresher() -> None:
     assert jobs.as_of(JobId(0), "a") == BEGINNING
 
 
+def test_what_a_job_is_true_for_never_goes_back() -> None:
+    jobs = chain(10)
+    idle = NOON + timedelta(hours=1)
+    jobs.confirm({"a": idle})
+    jobs.add(Job(JobId(2), NOON, {"a": 20}, NOON, {"a": NOON}))
+    assert jobs.as_of(JobId(2), "a") == idle
+    later = NOON + timedelta(hours=2)
+    jobs.confirm({"a": later})
+    assert (jobs.as_of(JobId(1), "a"), jobs.as_of(JobId(2), "a")) == (idle, later)
+    jobs.forget_before(JobId(2))
+    assert jobs.as_of(JobId(2), "a") == later
+
+
 def test_jobs_survive_the_ledger() -> None:
     job = chain(10).get(JobId(1))
     assert Job.from_body(job.body()) == job

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import headgate
 from headgate import Procedure, Warehouse
+from headgate.clock import Clock
 
 SPARK = {
     "spark.master": "local[2]",
@@ -26,6 +27,7 @@ def open_bank(
     folder: Path,
     flows: str = FLOWS,
     procedures: Sequence[Procedure] = (),
+    clock: Clock | None = None,
     **settings: object,
 ) -> Warehouse:
     """Opens the bank in a folder; its flows are one file."""
@@ -44,7 +46,7 @@ def open_bank(
         "background": {"system_jobs": False},
         **settings,
     }
-    return headgate.open(project, procedures=procedures)
+    return headgate.open(project, procedures=procedures, clock=clock)
 
 
 def deposit(warehouse: Warehouse, *accounts: tuple[int, int, int]) -> None:

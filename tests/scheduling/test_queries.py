@@ -6,12 +6,16 @@ import _thread
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from headgate import Receipt, Warehouse
+from headgate.clock import ManualClock
 from headgate.errors import Cancelled, DefiniteError, SnapshotGone, TooStale
+from headgate.runtime.answer import Answer as SnapshotAnswer
+from headgate.runtime.reading import Reader, Snapshot
 from headgate.runtime.spark_sessions import SparkSessions
 from tests.scheduling.bank import deposit, open_bank, totals
 from tests.waiting import eventually
@@ -38,6 +42,13 @@ def test_a_bound_of_0_holds_every_acknowledged_transaction_and_makes_no_job_with
     assert later.job == first.job + 1 and totals(later) == {1: 15}
 
 
+def test_before_the_first_commit_tables_are_empty(bank: Warehouse) -> None:
+    answer = bank.sql(ALL)
+    assert (answer.job, totals(answer)) == (0, {})
+    assert not answer.receipt.missed and answer.receipt.staleness == timedelta(0)
+    assert [row.one for row in bank.sql("SELECT 1 AS one").collect()] == [1]
+
+
 def test_a_looser_bound_reuses_a_snapshot(bank: Warehouse) -> None:
     deposit(bank, (1, 1, 10))
     assert totals(bank.sql(ALL)) == {1: 10}
@@ -47,6 +58,32 @@ def test_a_looser_bound_reuses_a_snapshot(bank: Warehouse) -> None:
     assert totals(stale) == {1: 10}
     assert totals(bank.sql(f"{ALL} currency bound any")) == {1: 10}
     assert totals(bank.sql(ALL)) == {1: 15}
+
+
+def test_a_receipt_is_fixed_when_its_snapshot_is_chosen(
+    tmp_path: Path, spark_sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(datetime(2026, 1, 2, tzinfo=UTC))
+    with open_bank(tmp_path, clock=clock) as bank:
+        deposit(bank, (1, 1, 10))
+        job = bank.sql(ALL).job
+        read = Reader.answer
+
+        def read_while_jobs_are_closed(reader: Reader, text: str, snapshot: Snapshot) -> SnapshotAnswer:
+            clock.advance(timedelta(hours=1))
+            deposit(bank, (2, 1, 5))
+            assert bank.close_job() == job + 1
+            clock.advance(timedelta(hours=1))
+            assert bank.close_job() == job + 1
+            return read(reader, text, snapshot)
+
+        clock.advance(timedelta(hours=1))
+        monkeypatch.setattr(Reader, "answer", read_while_jobs_are_closed)
+        answer = bank.sql(ALL, max_staleness=0)
+        receipt = answer.receipt
+        assert answer.job == receipt.job == job and not receipt.missed
+        assert receipt.staleness == timedelta(0) and receipt.data_timestamp == receipt.arrived_at
+        assert totals(answer) == {1: 10}
 
 
 def test_only_what_a_query_needs_is_brought_up_to_date(bank: Warehouse) -> None:

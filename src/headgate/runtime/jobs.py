@@ -60,7 +60,8 @@ class JobChain:
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []
-        self._confirmed: dict[str, tuple[int, datetime]] = {}
+        self._instants: dict[str, dict[int, datetime]] = {}
+        """Per source and position the latest instant for which a job that ends there is known to be true."""
 
     @property
     def newest(self) -> JobId:
@@ -70,6 +71,7 @@ class JobChain:
         if self._jobs and job.id != self.newest + 1:
             raise ValueError(f"job {job.id} does not follow job {self.newest}")
         self._jobs.append(job)
+        self._know(job.as_of)
 
     @property
     def oldest(self) -> JobId:
@@ -90,20 +92,24 @@ class JobChain:
         gone = min(job, self.newest) - self.oldest
         if gone > 0:
             self._jobs = self._jobs[gone:]
+            for source, instants in self._instants.items():
+                held = {self.position(source, each.id) for each in self._jobs}
+                self._instants[source] = {position: at for position, at in instants.items() if position in held}
 
     def confirm(self, as_of: Mapping[str, datetime]) -> None:
         """No source has committed anything since the newest job's cut, up to these instants: idle is not stale."""
+        self._know(as_of)
+
+    def _know(self, as_of: Mapping[str, datetime]) -> None:
         for source, at in as_of.items():
             position = self.position(source, self.newest)
-            known = self._confirmed.get(source)
-            if known is None or known[0] != position or known[1] < at:
-                self._confirmed[source] = (position, at)
+            instants = self._instants.setdefault(source, {})
+            # Positions only grow, and a later one holds what an earlier one does.
+            instants[position] = max(at, next(reversed(instants.values()), at))
 
     def as_of(self, job: JobId, source: str) -> datetime:
-        """The instant up to which the job holds what the source acknowledged."""
-        found = BEGINNING if job <= NO_JOB else self.get(job).as_of.get(source, BEGINNING)
-        position, at = self._confirmed.get(source, (-1, found))
-        return max(found, at) if position == self.position(source, job) else found
+        """The instant up to which the job holds what the source acknowledged; for a given job, it never goes back."""
+        return self._instants.get(source, {}).get(self.position(source, job), BEGINNING)
 
     def newest_commit_at(self, job: JobId) -> datetime | None:
         return None if job <= NO_JOB else self.get(job).newest_commit_at

@@ -99,8 +99,11 @@ class Scheduler:
 
     def snapshot(
         self, tables: tuple[str, ...], bound: Bound, floor: JobId, is_cancelled: Callable[[], bool]
-    ) -> tuple[Snapshot, Query]:
-        """A snapshot of the tables that keeps the bound, pinned, and how it came to be."""
+    ) -> tuple[Snapshot, Receipt]:
+        """A snapshot of the tables that keeps the bound, pinned, and its receipt.
+
+        The receipt is made with the choice, in one step: jobs that are closed while the answer is read change nothing in it.
+        """
         query = Query(
             tables,
             self.flows.sources_of(tables),
@@ -115,19 +118,28 @@ class Scheduler:
             while True:
                 self._freshen(query)
                 try:
-                    snapshot = self.reader.pin(tables, None)
+                    with self.state.lock:
+                        snapshot = self.reader.pin(tables, None)
+                        as_of = {name: self.state.chain.as_of(snapshot.job, name) for name in sorted(query.sources)}
                 except SnapshotGone:
                     # Jobs went on meanwhile and one of the tables let this one go.
                     if query.missed is not None:
                         raise _nothing_to_serve(query) from None
                     continue
-                if query.missed is not None and query.sources and snapshot.job == NO_JOB:
+                if query.missed is None:
+                    since = query.need.since
+                    if not tables or (snapshot.job >= floor and all(at >= since for at in as_of.values())):
+                        return snapshot, self._receipt(query, snapshot.job, as_of)
+                    # A table was built anew meanwhile, and stands at an older job.
+                    snapshot.release()
+                    continue
+                if query.sources and snapshot.job == NO_JOB:
                     # Before the first job there is nothing, which is no state of any source.
                     snapshot.release()
                     raise _nothing_to_serve(query)
-                if query.missed is not None and snapshot.job < floor:
+                if snapshot.job < floor:
                     query.missed += f"; the session has seen job {floor} already, this is job {snapshot.job}"
-                return snapshot, query
+                return snapshot, self._receipt(query, snapshot.job, as_of)
 
     @contextmanager
     def _counted(self, query: Query) -> Iterator[None]:
@@ -260,10 +272,8 @@ class Scheduler:
             hint="allow a longer deadline or a larger max_staleness, or say WHEN STALE SERVE to get what there is",
         )
 
-    def receipt(self, query: Query, job: JobId, read: float) -> Receipt:
-        """What the query was promised, what it got, and what that cost."""
-        with self.state.lock:
-            as_of = {name: self.state.chain.as_of(job, name) for name in sorted(query.sources)}
+    def _receipt(self, query: Query, job: JobId, as_of: Mapping[str, datetime]) -> Receipt:
+        """What the query was promised, what it got, and what that cost so far; reading is to be added."""
         asked = {} if query.closed is None else query.closed.samples
         return Receipt(
             bound=query.bound,
@@ -271,7 +281,7 @@ class Scheduler:
             data_timestamp=min(as_of.values(), default=None),
             job=job,
             sources=tuple(self._source_receipt(query, job, name, at, name in asked) for name, at in as_of.items()),
-            waited=Waited(query.capture, query.queue, query.spark, read),
+            waited=Waited(query.capture, query.queue, query.spark, 0.0),
             rows_processed=query.rows,
             jobs_run=query.jobs,
             rode_along=query.rode_along,

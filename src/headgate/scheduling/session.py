@@ -15,7 +15,7 @@ from headgate.runtime.query_work import Interruption, TimeIsOver
 from headgate.scheduling.bound import Bound, Duration
 from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
-from headgate.scheduling.receipt import Receipt, Waited
+from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.scheduler import Scheduler
 from headgate.sql.guard import require_select
 from headgate.sql.tail import Setting, Tail, parse_setting, split_tail
@@ -120,18 +120,19 @@ class Session:
     def _answer(self, query: str, bound: Bound, interruption: Interruption) -> tuple[SnapshotAnswer, Receipt]:
         began = time.monotonic()
         tables = self._scheduler.reader.tables_of(query)
-        snapshot, asked = self._scheduler.snapshot(tables, bound, self._floor, lambda: interruption.is_set)
-        until = asked.deadline if bound.ends_at_deadline else None
+        snapshot, receipt = self._scheduler.snapshot(tables, bound, self._floor, lambda: interruption.is_set)
+        until = None
+        if bound.deadline is not None and bound.ends_at_deadline:
+            until = began + bound.deadline.total_seconds()
         try:
             answer = self._scheduler.reader.answer(query, snapshot, interruption, until)
         except TimeIsOver:
-            read = time.monotonic() - began - asked.capture - asked.queue - asked.spark
-            raise _too_late(bound, Waited(asked.capture, asked.queue, asked.spark, read)) from None
+            read = time.monotonic() - began - receipt.waited.total
+            raise _too_late(bound, replace(receipt.waited, read=read)) from None
         with self._lock:
             self._floor = max(self._floor, answer.job) if tables else self._floor
-        waited = asked.capture + asked.queue + asked.spark
-        planned = max(0.0, time.monotonic() - began - waited)
-        return answer, self._scheduler.receipt(asked, answer.job, planned)
+        planned = max(0.0, time.monotonic() - began - receipt.waited.total)
+        return answer, replace(receipt, waited=replace(receipt.waited, read=planned))
 
     def cancel(self) -> None:
         """Ends its queries that wait or are being read: each raises `Cancelled` and lets go of what it had."""
