@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Collection, Hashable, Sequence
 from threading import RLock
 
@@ -24,7 +23,7 @@ from headgate.runtime.spark_reading import SparkReading
 from headgate.runtime.state import State
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.views import Views
-from headgate.sql.references import is_repeatable, replace_tables, table_references
+from headgate.sql.references import bind_tables, is_repeatable, replace_tables, table_references
 from headgate.warehouse.local import local_frame
 from headgate.warehouse.problems import storage_problems, translate
 from headgate.warehouse.storage import Folder
@@ -96,11 +95,8 @@ class Reader:
         snapshot.interruption = interruption
 
         def plan() -> DataFrame:
-            mapping = {
-                reference.name: snapshot.view(self._known(reference.name), hidden=_mentioned(text))
-                for reference in table_references(text, Location("query"))
-            }
-            return self._session.sql(replace_tables(text, mapping))
+            bound = bind_tables(text, lambda name, named: snapshot.view(self._known(name), named), self._catalog.hidden)
+            return self._session.sql(bound)
 
         try:
             frame = self._reading.work.run(plan, interruption, until)
@@ -127,10 +123,8 @@ class Reader:
         known = self._known(name)
         snapshot = self.pin([known], job)
         try:
-            entry = self._catalog.find(known)
-            hidden = set(entry.hidden.names if entry and entry.is_versioned else ())
             with storage_problems(self._storage):
-                view = snapshot.view(known, hidden=lambda column: column in hidden)
+                view = snapshot.view(known, self._catalog.hidden(known) if self._catalog.is_versioned(known) else ())
                 frame = self._session.sql(f"SELECT * FROM {view}")
         except BaseException:
             snapshot.release()
@@ -180,7 +174,7 @@ class Reader:
         for name, node in plan.fragment.inputs:
             if isinstance(node, Scan):
                 outputs = ", ".join(f"{quoted(output.sql)} AS {quoted(output.name)}" for output in node.outputs)
-                below = snapshot.view(node.table, hidden=lambda _: True)
+                below = snapshot.view(node.table, self._catalog.hidden(node.table))
                 mapping[name] = f"(SELECT {outputs or '1 AS __one'} FROM {below})"
             else:
                 table = self._stored(f"{plan.name}.{name}")
@@ -209,6 +203,7 @@ class Snapshot:
         """That of the query which reads the snapshot."""
         self._pins: list[Pin] = []
         self._frames: dict[str, DataFrame] = {}
+        self._named: dict[tuple[str, ...], str] = {}
         self.definitions: list[str] = []
         """Of what is not stored but run for the query."""
 
@@ -216,16 +211,20 @@ class Snapshot:
         for table in self._reader._stored_tables(name):
             self._pins.append(table.main.pin(self.job))
 
-    def view(self, name: str, hidden: Callable[[str], bool]) -> str:
-        """A view of the table with the columns that `*` stands for and the hidden ones that are asked for."""
+    def view(self, name: str, hidden: Collection[str]) -> str:
+        """A view of the table with the columns that `*` stands for and these hidden ones."""
+        place = (name, *hidden)
+        if place in self._named:
+            return self._named[place]
         if name not in self._frames:
             self._frames[name] = self._reader._frame(self, name, self.job)
         frame = self._frames[name]
         entry = self._reader._catalog.find(name)
         assert entry is not None
         shown = [column for column in frame.columns if column in entry.schema.names]
-        shown += [column for column in entry.hidden.names if hidden(column)]
-        return self.views.of_frame(frame.select(*[quoted(column) for column in shown]))
+        shown += hidden
+        self._named[place] = self.views.of_frame(frame.select(*[quoted(column) for column in shown]))
+        return self._named[place]
 
     def same(self, text: str) -> Hashable:
         """Equal for queries that have the same rows: what is built anew has other bases, or another definition."""
@@ -236,7 +235,3 @@ class Snapshot:
             pin.release()
         self._pins.clear()
         self.views.close()
-
-
-def _mentioned(text: str) -> Callable[[str], bool]:
-    return lambda column: re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) is not None

@@ -15,7 +15,7 @@ from headgate.runtime.query_work import Interruption, TimeIsOver
 from headgate.scheduling.bound import Bound, Duration
 from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
-from headgate.scheduling.receipt import Receipt
+from headgate.scheduling.receipt import Receipt, Waited
 from headgate.scheduling.scheduler import Scheduler
 from headgate.sql.guard import require_select
 from headgate.sql.tail import Setting, Tail, parse_setting, split_tail

@@ -5,7 +5,7 @@ SELECT purchases.x FROM shop.purchases   ->   SELECT purchases.x FROM view_7 AS 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from headgate.errors import DefiniteError, Location
 from headgate.sql.functions import context_function
+from headgate.sql.hidden_columns import HiddenColumns, HiddenOf
 from headgate.sql.names import folded, quoted
 from headgate.sql.positions import QueryText
 
@@ -42,22 +43,33 @@ def is_repeatable(text: str) -> bool:
 
 def replace_tables(text: str, mapping: Mapping[str, str]) -> str:
     """The text with tables replaced; those that the mapping does not have stay. Names compare without case."""
+    replacements = {folded(name): relation for name, relation in mapping.items()}
+    return bind_tables(text, lambda name, _: replacements.get(folded(name)), lambda _: ())
+
+
+def bind_tables(text: str, relation: Callable[[str, tuple[str, ...]], str | None], hidden: HiddenOf) -> str:
+    """The text over other relations, given each table's name and the hidden columns that the query names of it.
+
+    Stars stand for the columns that are not hidden. A table without a relation stays.
+    """
     query = QueryText(text, Location("query"))
     tree = _parsed(query)
-    replacements = {folded(name): relation for name, relation in mapping.items()}
+    tables = _tables(tree)
+    columns = HiddenColumns(query, tree, tables, hidden)
     edits: list[tuple[int, int, str]] = []
     unaliased: set[tuple[str, ...]] = set()
-    for table in _tables(tree):
+    for table in tables:
         reference = _reference(query, table)
-        relation = replacements.get(folded(reference.name))
-        if relation is None:
+        found = relation(reference.name, columns.of(table))
+        if found is None:
             continue
-        edits.append((reference.start, reference.end, relation))
+        edits.append((reference.start, reference.end, found))
         if reference.alias is None:
             end = query.tokens[query.span(table)[1]].end + 1 if table.args.get("sample") else reference.end
             edits.append((end, end, f" AS {quoted(table.name)}"))
             unaliased.add(tuple(folded(part.name) for part in table.parts))
     edits.extend(_shortened(query, tree, unaliased))
+    edits.extend(columns.edits())
     result = text
     for start, end, replacement in sorted(edits, reverse=True):
         result = result[:start] + replacement + result[end:]
