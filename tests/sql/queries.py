@@ -11,6 +11,9 @@ PLAIN = [
     "SELECT A, T.B FROM s.t",
     "SELECT a + 1 AS p, p * 2 AS q FROM s.t",
     "SELECT __commit_at AS since, a FROM s.t",
+    "SELECT *, __commit_at AS since FROM s.t WHERE __commit_at IS NOT NULL",
+    "SELECT t.*, u.e FROM s.t JOIN s.u ON t.a = u.a AND t.__commit_at >= u.__commit_at",
+    "SELECT * FROM (SELECT *, __sk AS sk FROM item) JOIN s.k ON a = item_id AND sk > 0",
     "SELECT DISTINCT a, b FROM s.t",
     "SELECT ALL a FROM s.t WHERE true",
     "SELECT a FROM s.t WHERE 1 = 0",
@@ -225,6 +228,8 @@ GENERATORS = [
 ]
 
 FRAGMENTS = [
+    "SELECT *, __commit_at AS since FROM s.t TABLESAMPLE (100 PERCENT) WHERE __commit_at IS NOT NULL",
+    "SELECT x.* EXCEPT (c) FROM s.t TABLESAMPLE (100 PERCENT) x WHERE __commit_at IS NOT NULL",
     "SELECT a, b FROM s.t ORDER BY a, b, c, d, at LIMIT 5",
     "SELECT a, sum(b) AS s FROM s.t GROUP BY a ORDER BY sum(d) DESC, a LIMIT 2",
     "SELECT a, count(*) AS n FROM s.t GROUP BY a ORDER BY 2 DESC, 1 LIMIT 3 OFFSET 1",

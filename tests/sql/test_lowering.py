@@ -13,7 +13,7 @@ from headgate.dataflow.flow import MaterializedView
 from headgate.dataflow.graph import Fragment, Node
 from headgate.dataflow.reference import plain_sql
 from headgate.sql.lower import lower_view
-from headgate.sql.references import replace_tables
+from headgate.sql.references import bind_tables, replace_tables
 from headgate.sql.statements import CreateView, parse_statements
 from tests.sql.catalogs import SHOP, create_views, view_name
 from tests.sql.queries import EQUIVALENTS, FRAGMENTS, INCREMENTAL, LOOKUPS
@@ -31,18 +31,21 @@ def lowered(query: str) -> MaterializedView:
     return lower_view(statement, SHOP)
 
 
-def relation(table: str, hidden: bool) -> str:
-    names = SHOP.tables[table].names + (SHOP.tables[table].hidden if hidden else ())
-    return f"(SELECT {', '.join(names)} FROM {view_name(table)})"
+def relation(table: str, hidden: tuple[str, ...]) -> str:
+    names = SHOP.tables[table.casefold()].names + hidden
+    return f"(SELECT {', '.join(names)} FROM {view_name(table.casefold())})"
 
 
 def as_written(query: str) -> str:
-    mapping = {name: relation(name, hidden="__" in query) for name in SHOP.tables}
-    return replace_tables(query, mapping)
+    return bind_tables(
+        query,
+        lambda name, named: relation(name, named) if name.casefold() in SHOP.tables else None,
+        lambda name: SHOP.hidden(name) if name.casefold() in SHOP.tables else (),
+    )
 
 
 def from_graph(node: Node) -> str:
-    return plain_sql(node, lambda table: relation(table, hidden=True))
+    return plain_sql(node, lambda table: relation(table, SHOP.hidden(table)))
 
 
 def result_sql(view: MaterializedView) -> str:

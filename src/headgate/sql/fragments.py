@@ -20,9 +20,11 @@ from headgate.errors import FlowError
 from headgate.sql.context import Context
 from headgate.sql.expressions import Renderer, conjuncts, has_aggregate, own_nodes, top_subqueries
 from headgate.sql.functions import context_function
+from headgate.sql.hidden_columns import HiddenColumns
 from headgate.sql.names import folded, output_name, quoted, words
 from headgate.sql.positions import Edit
 from headgate.sql.prune import pruned
+from headgate.sql.references import tables_in
 from headgate.sql.relations import lower_from, table_name
 from headgate.sql.scope import Environment, Lowered, NotIncremental, spelled
 from headgate.sql.select import select_items
@@ -57,6 +59,7 @@ class FragmentBuilder:
     def build(self, tree: exp.Expr, failure: NotIncremental) -> tuple[Fragment, tuple[str, ...]]:
         """The fragment and the names of its columns."""
         self._reasons[failure.reason] = None
+        self._hidden = HiddenColumns(self._query, tree, tables_in(tree), self._context.catalog.hidden)
         text = self._text(tree, {})
         sql = text.sql
         if not text.exact:
@@ -292,6 +295,9 @@ class FragmentBuilder:
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             yield self._table_edit(node, tables, columns)
             return
+        if isinstance(node, exp.Star):
+            yield from self._hidden.star_edits(node)
+            return
         if isinstance(node, exp.Query):
             inner = node
             while isinstance(inner, exp.Subquery):
@@ -347,17 +353,8 @@ class FragmentBuilder:
             raise FlowError(f"unknown table '{name}'", where=self._query.location(node))
         if catalog.is_fragment(name):
             self._reasons[f"it reads {name}, which is not incremental"] = None
-        mentioned = {folded(token.text) for token in self._query.tokens}
-        hidden = tuple(item for item in catalog.hidden(name) if folded(item) in mentioned)
-        if hidden and any(_is_wide_star(part) for part in _root(node).walk()):
-            raise FlowError(
-                f"'*' cannot stand beside {hidden[0]} in a query that is not incremental",
-                where=self._query.location(node),
-                hint="name the columns",
-            )
-        return self._input(
-            Scan(spelled(name, catalog), tuple(Output(item, item) for item in visible + hidden))
-        ), visible
+        outputs = tuple(Output(item, item) for item in visible + self._hidden.of(node))
+        return self._input(Scan(spelled(name, catalog), outputs)), visible
 
     def _written_names(
         self, select: exp.Select, columns: Mapping[str, tuple[str, ...] | None]
@@ -412,9 +409,3 @@ def _is_wide_star(node: exp.Expr) -> bool:
     if isinstance(node, exp.Column):
         return isinstance(node.this, exp.Star)
     return isinstance(node, exp.Star) and isinstance(node.parent, exp.Select)
-
-
-def _root(node: exp.Expr) -> exp.Expr:
-    while node.parent is not None:
-        node = node.parent
-    return node

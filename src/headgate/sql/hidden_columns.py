@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from headgate.errors import DefiniteError
 from headgate.sql.names import folded, quoted
-from headgate.sql.positions import QueryText
+from headgate.sql.positions import Edit, QueryText
 
 HiddenOf = Callable[[str], Collection[str]]
 """A table's hidden columns by its name."""
@@ -51,17 +51,25 @@ class HiddenColumns:
 
     def of(self, table: exp.Table) -> tuple[str, ...]:
         """The hidden columns that the query names of this table, in the table's order."""
-        place = self._places[id(table)]
-        return tuple(column for name, column in place.hidden.items() if name in place.named)
+        place = self._places.get(id(table))
+        return () if place is None else tuple(place.hidden[name] for name in place.hidden if name in place.named)
 
-    def edits(self) -> Iterator[tuple[int, int, str]]:
-        """Insertions into the text that keep these columns out of every star."""
-        if not any(place.named for place in self._places.values()):
-            return
-        for star in self._tree.find_all(exp.Star):
-            left_out = self._left_out(star)
-            if left_out:
-                yield self._insertion(star, left_out)
+    def edits(self) -> Iterator[Edit]:
+        """What keeps these columns out of every star of the text."""
+        if any(place.named for place in self._places.values()):
+            for star in self._tree.find_all(exp.Star):
+                yield from self.star_edits(star)
+
+    def star_edits(self, star: exp.Star) -> Iterator[Edit]:
+        """What keeps these columns out of one star: one edit, or none."""
+        names = self._left_out(star)
+        if names:
+            first, listed = self._query.span(star)[0], ", ".join(names)
+            if star.args.get("except_"):
+                # * EXCEPT ( …
+                yield Edit(first, first + 2, f"* EXCEPT ({listed}, ")
+            else:
+                yield Edit(first, first, f"* EXCEPT ({listed})")
 
     def _resolve(self) -> None:
         for column in self._tree.find_all(exp.Column):
@@ -115,16 +123,6 @@ class HiddenColumns:
             if name not in known
         }
         return list(names)
-
-    def _insertion(self, star: exp.Star, names: Sequence[str]) -> tuple[int, int, str]:
-        first = self._query.span(star)[0]
-        listed = ", ".join(names)
-        if star.args.get("except_"):
-            # * EXCEPT ( …
-            at = self._query.tokens[first + 2].end + 1
-            return at, at, f"{listed}, "
-        at = self._query.tokens[first].end + 1
-        return at, at, f" EXCEPT ({listed})"
 
 
 def _place(table: exp.Table, hidden: dict[str, str]) -> _Place:

@@ -31,7 +31,7 @@ class TableReference:
 def table_references(text: str, where: Location) -> list[TableReference]:
     """The tables that a query reads, in the order of the text; names of common table expressions are none."""
     query = QueryText(text, where)
-    return [_reference(query, table) for table in _tables(_parsed(query))]
+    return [_reference(query, table) for table in tables_in(_parsed(query))]
 
 
 @lru_cache(maxsize=512)
@@ -54,7 +54,7 @@ def bind_tables(text: str, relation: Callable[[str, tuple[str, ...]], str | None
     """
     query = QueryText(text, Location("query"))
     tree = _parsed(query)
-    tables = _tables(tree)
+    tables = tables_in(tree)
     columns = HiddenColumns(query, tree, tables, hidden)
     edits: list[tuple[int, int, str]] = []
     unaliased: set[tuple[str, ...]] = set()
@@ -69,7 +69,9 @@ def bind_tables(text: str, relation: Callable[[str, tuple[str, ...]], str | None
             edits.append((end, end, f" AS {quoted(table.name)}"))
             unaliased.add(tuple(folded(part.name) for part in table.parts))
     edits.extend(_shortened(query, tree, unaliased))
-    edits.extend(columns.edits())
+    edits.extend(
+        (query.tokens[edit.first].start, query.tokens[edit.last].end + 1, edit.text) for edit in columns.edits()
+    )
     result = text
     for start, end, replacement in sorted(edits, reverse=True):
         result = result[:start] + replacement + result[end:]
@@ -107,7 +109,8 @@ def _reference(query: QueryText, table: exp.Table) -> TableReference:
     return TableReference(name, first.start, last.end + 1, table.alias or None)
 
 
-def _tables(tree: exp.Expr) -> list[exp.Table]:
+def tables_in(tree: exp.Expr) -> list[exp.Table]:
+    """The tables that a parsed query reads, in the order of the text; names of common table expressions are none."""
     found = list(_visit(tree, frozenset()))
     return sorted(found, key=lambda table: int(table.parts[0].meta["start"]))
 
