@@ -64,6 +64,17 @@ def test_a_flow_added_later_is_built_from_the_replicas(world: MakeWorld) -> None
         assert any(found.rows(view.name))
 
 
+def test_an_arrangement_of_a_replaced_table_is_made_anew(world: MakeWorld) -> None:
+    most = View("most", "SELECT g, max(n) AS m FROM sized GROUP BY g")
+    found = world(TABLES, views=[View("sized", "SELECT id, g, n FROM s.t"), most], limits=LIMITS)
+    found.step(*(Insert("t", {"id": number, "g": "ab"[number % 2], "n": number}) for number in range(6)))
+    assert found.warehouse.explain("most").arrangements
+    found.materialize()
+    found.views = [View("sized", "SELECT id, g, 0 - n AS n FROM s.t"), most]
+    found.reopen()
+    found.step(Delete("t", {"id": 0}), Update("t", {"id": 1, "g": "a"}))
+
+
 def test_a_changed_flow_is_rebuilt_and_the_flows_over_it_as_well(world: MakeWorld) -> None:
     over = View("over", "SELECT sum(c) AS total FROM counted")
     found = world(TABLES, views=[View("counted", "SELECT g, count(*) AS c FROM s.t GROUP BY g"), over], limits=LIMITS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
@@ -32,7 +33,7 @@ from headgate.runtime.flows import (
     zone_of,
 )
 from headgate.runtime.procedures import Procedure, ProcedureStage, check_zones
-from headgate.runtime.records import FLOW, FLOW_ARCHIVED, PROCEDURE, PROCEDURE_ARCHIVED, FlowRecord
+from headgate.runtime.records import ARRANGEMENT, FLOW, FLOW_ARCHIVED, PROCEDURE, PROCEDURE_ARCHIVED, FlowRecord
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.replicas import Replicas
 from headgate.runtime.state import State
@@ -332,7 +333,9 @@ class FlowSet:
         for demand in self.demands():
             record = records.arrangements.get((demand.table, demand.by))
             table = tables.get(demand.table)
-            if record is None or demand.by in table.arrangements or not demand.columns <= record.columns:
+            if record is None or not record.columns or demand.by in table.arrangements:
+                continue
+            if not demand.columns <= record.columns:
                 continue
             checkpoint = records.checkpoints[record.path]
             # One that nobody kept for a while is made anew.
@@ -377,8 +380,14 @@ class FlowSet:
         columns = plan.entry.schema.jsonValue() if plan.entry.is_versioned else None
         record = FlowRecord(plan.name, plan.fingerprint, generation, plan.entry.is_versioned, text, columns=columns)
         tables = [(found, job) for table in flow.tables() for found in table.physical()]
-        self._state.checkpoint(tables, [(FLOW, record.body())])
+        self._state.checkpoint(tables, [(FLOW, record.body()), *self._forgotten_arrangements(flow)])
         self._add(flow)
+
+    def _forgotten_arrangements(self, flow: RunningFlow) -> list[tuple[str, dict[str, Any]]]:
+        """Entries that let go of arrangements of the tables that a flow's new ones replace."""
+        names = {table.name for table in flow.tables()}
+        stale = [record for record in self._state.records.arrangements.values() if record.table in names]
+        return [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
 
 
 def _described(source: TableEntry, spec: TableSpec) -> dict[str, object]:
