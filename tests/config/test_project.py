@@ -83,7 +83,7 @@ def test_a_dict_has_the_same_keys_and_defaults(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_an_object_store_uri_is_kept(folder: Path) -> None:
-    assert load(folder, "name: shop\nstorage: s3://bucket/shop\n").storage == "s3://bucket/shop"
+    assert load(folder, "name: shop\nstorage: file:///data/the%20shop\n").storage == "/data/the shop"
 
 
 def test_a_project_cannot_be_changed(folder: Path) -> None:
@@ -119,6 +119,17 @@ def test_a_variable_that_is_not_set_is_named_with_its_line(folder: Path, monkeyp
     assert str(error) == (
         f"{folder}/headgate.yml:2: the environment variable SHOP_STORE is not set"
         " (set it, or give a default: ${SHOP_STORE:-default})"
+    )
+
+
+@pytest.mark.parametrize(
+    "storage", ["s3://bucket/shop", "S3A://bucket/shop", "hdfs://name:8020/shop", "file://host/shop"]
+)
+def test_storage_that_is_not_a_local_folder_is_refused_with_its_line(folder: Path, storage: str) -> None:
+    error = problem(folder, f"name: shop\nstorage: {storage}\n")
+    assert str(error) == (
+        f"{folder}/headgate.yml:2: storage: {storage} is not a local folder (give the path of a folder on this machine or on"
+        " a shared file system; object stores are not supported as storage)"
     )
 
 

@@ -135,9 +135,7 @@ def _declared(
 
 
 def _check_storage(storage: str, problems: Problems) -> None:
-    """Whether the storage folder could be written, or made; a URI is left to its own store."""
-    if "://" in storage:
-        return
+    """Whether the storage folder could be written, or made."""
     place = Path(storage)
     while not place.exists():
         place = place.parent

@@ -40,8 +40,6 @@ class AtSource:
 
 def holdings(storage: str) -> Holdings | None:
     """What lies in a storage; None when there is nothing, an error when it is not headgate's."""
-    if "://" in storage:
-        raise ConfigError(f"{storage} is not a local folder", hint="delete it with the tools of its store")
     root = Path(storage)
     if not root.exists() or not any(root.iterdir()):
         return None

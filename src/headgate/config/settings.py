@@ -11,6 +11,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import unquote
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -23,7 +24,7 @@ ExecutorName = Literal["staged", "sequential", "one_by_one"]
 PoolWeights = Literal["zone_aware", "plain"]
 
 _PROJECT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
-_URI = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII)
+_URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.ASCII | re.IGNORECASE)
 
 
 def _project_name(value: str) -> str:
@@ -152,7 +153,7 @@ class Library(Settings):
 
 
 class Project(Settings):
-    """A whole project; `storage` is an absolute path or a URI."""
+    """A whole project; `storage` is an absolute path once loaded."""
 
     name: Annotated[str, AfterValidator(_project_name)]
     storage: str
@@ -173,8 +174,8 @@ class Project(Settings):
     @classmethod
     def _complete_storage(cls, storage: str, info: ValidationInfo) -> str:
         if not storage.strip():
-            raise refuse("storage is empty", "give the folder or URI that is to hold the warehouse")
-        return _in_folder(storage, info)
+            raise refuse("storage is empty", "give the folder that is to hold the warehouse")
+        return _in_folder(_local_path(storage), info)
 
     @field_validator("sources")
     @classmethod
@@ -196,9 +197,21 @@ def matching_files(pattern: str) -> tuple[Path, ...]:
     return tuple(sorted(path for path in found if path.suffix == ".sql" and path.is_file()))
 
 
+def _local_path(storage: str) -> str:
+    """The folder of a storage, which may be given as file:///path; other URIs are refused."""
+    scheme = _URI.match(storage)
+    if scheme is None:
+        return storage
+    path = unquote(storage[scheme.end() :])
+    if scheme[0].casefold() != "file://" or not path.startswith("/"):
+        raise refuse(
+            f"{storage} is not a local folder",
+            "give the path of a folder on this machine or on a shared file system; object stores are not supported as storage",
+        )
+    return path
+
+
 def _in_folder(path: str, info: ValidationInfo) -> str:
-    if _URI.match(path):
-        return path
     context = info.context or {}
     try:
         whole = Path(path).expanduser()

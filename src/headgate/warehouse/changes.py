@@ -107,7 +107,7 @@ class ChangeSet:
 
 
 def spark_path(file: str) -> str:
-    return file if "://" in file else f"file://{file}"
+    return f"file://{file}"
 
 
 def conform(table: pa.Table, spec: TableSpec) -> pa.Table:

@@ -33,8 +33,6 @@ class OwnerLock:
     @classmethod
     def take(cls, folder: Folder, owner: str, at: datetime, *, takeover: bool) -> OwnerLock:
         """Takes the lock, or says who has it. `takeover` takes it from whoever has it."""
-        if not folder.is_local:
-            return cls(None)
         path = folder.file(LOCK)
         until = time.monotonic() + _PATIENCE
         while True:
@@ -85,7 +83,7 @@ def living_owner(home: Path) -> str | None:
 
 def _open(path: str) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except PermissionError as error:
         if not os.access(path, os.F_OK):
             raise _unwritable(path, error) from error
@@ -114,7 +112,7 @@ def _of_another_user(lock: Path) -> EnvironmentProblem:
 def _replacement(path: str) -> tuple[str, int]:
     """A lock file that is not in its place yet, held by this process."""
     fresh = f"{path}.{uuid.uuid4().hex}"
-    descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return fresh, descriptor
 

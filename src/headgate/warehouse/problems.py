@@ -48,8 +48,9 @@ def is_full(error: BaseException) -> bool:
 def storage_full(folder: Folder, needed: int | None) -> StorageFull:
     free = folder.free_bytes()
     want = f"about {format_size(needed)} needed" if needed is not None else "more space needed"
-    left = f", {format_size(free)} free" if free is not None else ""
-    return StorageFull(f"no space left in {folder.address}: {want}{left}", hint="free space there and try again")
+    return StorageFull(
+        f"no space left in {folder.address}: {want}, {format_size(free)} free", hint="free space there and try again"
+    )
 
 
 def damaged(name: str, reason: object) -> CorruptWarehouse:

@@ -1,7 +1,7 @@
 """Where files are: the one place that knows about paths.
 
-A `Folder` is a local folder or a folder of an object store. `deltalake` gets its address, Spark its Spark address,
-and everything else goes through its pyarrow file system. Names of files inside a folder are relative to it.
+`deltalake` gets a folder's address, Spark its Spark address, and everything else goes through its pyarrow file system. Names of
+files inside a folder are relative to it.
 """
 
 from __future__ import annotations
@@ -32,31 +32,22 @@ class Folder:
 
     filesystem: fs.FileSystem
     path: str
-    scheme: str = ""
 
     @classmethod
     def at(cls, location: str | Path) -> Folder:
-        text = str(location)
-        if "://" in text and not text.startswith("file://"):
-            filesystem, path = fs.FileSystem.from_uri(text)
-            return cls(filesystem, path, text.split("://", 1)[0])
-        return cls(fs.LocalFileSystem(), str(Path(text.removeprefix("file://")).absolute()))
-
-    @property
-    def is_local(self) -> bool:
-        return not self.scheme
+        return cls(fs.LocalFileSystem(), str(Path(location).absolute()))
 
     @property
     def address(self) -> str:
         """For `deltalake` and for messages."""
-        return f"{self.scheme}://{self.path}" if self.scheme else self.path
+        return self.path
 
     @property
     def spark_address(self) -> str:
-        return self.address if self.scheme else f"file://{self.path}"
+        return f"file://{self.path}"
 
     def child(self, *names: str) -> Folder:
-        return Folder(self.filesystem, "/".join((self.path, *names)), self.scheme)
+        return Folder(self.filesystem, "/".join((self.path, *names)))
 
     def file(self, name: str) -> str:
         """The path of a file for `filesystem`."""
@@ -114,10 +105,8 @@ class Folder:
         except (FileNotFoundError, pa.ArrowInvalid):
             return
 
-    def free_bytes(self) -> int | None:
-        """Space left, where that can be known."""
-        if not self.is_local:
-            return None
+    def free_bytes(self) -> int:
+        """Space left."""
         place = Path(self.path)
         while not place.exists():
             place = place.parent
