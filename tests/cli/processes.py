@@ -25,13 +25,15 @@ def headgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess
     )
 
 
-def start(project: Path) -> tuple[subprocess.Popen[str], str]:
-    """The service of a project, and its address."""
+def start(project: Path, **environment: str) -> tuple[subprocess.Popen[str], str]:
+    """The service of a project, and its address; the process is started as one that shares its files with everybody."""
     process = subprocess.Popen(
         [sys.executable, "-m", "headgate", "run", "--project", str(project), "--port", "0", "--json"],
         stdout=subprocess.PIPE,
         stderr=(project / "log").open("w"),
         text=True,
+        umask=0o022,
+        env={**os.environ, **environment},
     )
     assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], 120)

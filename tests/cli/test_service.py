@@ -27,7 +27,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A new project whose service runs; ten things are sold already."""
     project = tmp_path_factory.mktemp("projects") / "shop"
     assert run(["init", str(project)]) == 0
-    process, _ = start(project)
+    (project / "tmp").mkdir()
+    process, _ = start(project, TMPDIR=str(project / "tmp"))
     try:
         sell(project)
         yield project
@@ -141,6 +142,19 @@ def test_a_running_service_makes_its_backup_itself(
     assert isinstance(made, dict)
     assert made["folder"] == str(copy)
     assert made["files"] == len(json.loads((copy / "manifest.json").read_text())["files"]) > 0
+
+
+def test_only_its_user_can_read_what_the_service_writes(shop: Path, capfd: Captured) -> None:
+    answered(shop, capfd, "refresh")
+    backup = shop / "private"
+    answered(shop, capfd, "backup", str(backup))
+    temporary = list((shop / "tmp").iterdir())
+    assert any(path.name.startswith("headgate-spark-") for path in temporary)
+    assert (shop / "warehouse" / NOTE).exists() and (backup / "manifest.json").exists()
+    roots = [shop / "warehouse", backup, *temporary]
+    found = [path for root in roots for path in (root, *root.rglob("*"))]
+    assert len(found) > 50
+    assert [f"{path} {path.stat().st_mode:o}" for path in found if path.stat().st_mode & 0o077] == []
 
 
 def test_a_port_that_is_taken_is_told_before_spark_starts(shop: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,24 @@ def test_a_java_that_tells_nothing_is_named(tmp_path: Path) -> None:
         check_java(java_that_says(tmp_path, "hello"))
 
 
+def test_a_storage_folder_that_others_can_read_is_made_private(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    new, old = tmp_path / "new", tmp_path / "old"
+    old.mkdir()
+    old.chmod(0o2755)
+    check_storage(str(new))
+    assert caplog.messages == []
+    check_storage(str(old))
+    assert caplog.messages == [f"took the rights of others from the folder: folder={old} mode=2700 before=2755"]
+    check_storage(str(old))
+    assert len(caplog.messages) == 1
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (new, old)] == [0o700, 0o2700]
+
+
 def test_a_storage_folder_is_made_when_missing(tmp_path: Path) -> None:
     check_storage(str(tmp_path / "a" / "b"))
     assert list((tmp_path / "a" / "b").iterdir()) == []
-    check_storage("s3://bucket/path")
 
 
 def test_a_storage_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -406,7 +406,7 @@ class StreamLog:
             if self._descriptor is not None:
                 os.fsync(self._descriptor)
                 self._durable = self._end
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
             try:
                 write_all(descriptor, [SEGMENT_MAGIC])
                 sync_folder(self.folder)

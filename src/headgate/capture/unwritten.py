@@ -106,7 +106,7 @@ class Tail:
 
     def _count(self, transaction: Unwritten, sign: int) -> None:
         if self._descriptor is None:
-            self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o644)
+            self._descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o600)
         self.bytes += sign * transaction.bytes
         self._rows += sign * sum(rows.num_rows for rows in transaction.rows.values())
         os.pwrite(self._descriptor, _COUNTS.pack(transaction.position, len(self._held), self._rows), 0)

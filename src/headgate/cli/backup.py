@@ -42,10 +42,12 @@ def _backup_made(place: Place, folder: Path, line: Waiting) -> dict[str, Any]:
     if address is None:
         from headgate.config.project import load_project
         from headgate.runtime.backup import backup
+        from headgate.runtime.environment import private_files
 
         storage = load_project(place.file).storage
         require_no_owner(storage)
-        made = backup(storage, folder, line.measure)
+        with private_files():
+            made = backup(storage, folder, line.measure)
         return {"folder": str(folder.absolute()), **made.summary()}
     from headgate.client import connect
 
@@ -67,9 +69,10 @@ def restore_command(place: Place, folder: Path, as_json: bool) -> None:
     """
     from headgate.config.project import load_project
     from headgate.runtime.backup import restore
+    from headgate.runtime.environment import private_files
 
     project = load_project(place.file)
     require_no_owner(project.storage)
-    with waiting("restoring the backup") as line:
+    with waiting("restoring the backup") as line, private_files():
         found = restore(folder, project.storage, line.measure, project)
     write_json(plain(asdict(found))) if as_json else click.echo(str(found))

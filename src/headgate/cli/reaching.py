@@ -66,16 +66,18 @@ def _served_here(place: Place) -> Iterator[Address]:
 def open_here(place: Place, line: Waiting) -> Iterator[Warehouse]:
     """The project's warehouse in this process; the line tells how far first loads are."""
     import headgate
+    from headgate.runtime.environment import private_files
 
     _silence_py4j()
-    try:
-        warehouse = headgate.open(place.file, progress=told_by(line))
-    except WarehouseBusy as error:
-        raise WarehouseBusy(
-            error.what, hint="wait until that process is done, or stop it; a service that is starting answers soon"
-        ) from error
-    with warehouse:
-        yield warehouse
+    with private_files():
+        try:
+            warehouse = headgate.open(place.file, progress=told_by(line))
+        except WarehouseBusy as error:
+            raise WarehouseBusy(
+                error.what, hint="wait until that process is done, or stop it; a service that is starting answers soon"
+            ) from error
+        with warehouse:
+            yield warehouse
 
 
 def _silence_py4j() -> None:

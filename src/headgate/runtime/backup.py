@@ -24,6 +24,7 @@ from pathlib import Path
 from headgate.capture.durable import full_disk_is_named, sync_file, sync_folder
 from headgate.config.settings import Project
 from headgate.errors import DefiniteError, EnvironmentProblem, Fenced
+from headgate.runtime.environment import make_private
 from headgate.runtime.manifest import CONTENT, FORMAT, CopiedFile, Manifest, damaged_file, read_manifest
 from headgate.runtime.pinned import LEDGER, Moment, Part, Pinned, link, require_ledger
 from headgate.runtime.restored import RestoredSource, advice
@@ -234,7 +235,7 @@ def _empty_target(root: Path, folder: str | Path) -> Path:
     if target.resolve().is_relative_to(root.resolve()):
         raise DefiniteError(f"{target} lies in the storage that is to be copied", hint="choose a folder outside of it")
     try:
-        target.mkdir(parents=True, exist_ok=True)
+        make_private(target)
         empty = not any(target.iterdir())
     except OSError as error:
         raise EnvironmentProblem(
@@ -247,7 +248,7 @@ def _empty_target(root: Path, folder: str | Path) -> Path:
 
 def _require_empty_storage(root: Path) -> None:
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_private(root)
         found = sorted(path.name for path in root.iterdir())
     except OSError as error:
         raise EnvironmentProblem(f"cannot write to {root}: {error.strerror}", hint="choose another folder") from None

@@ -27,6 +27,7 @@ from pyspark.errors import PySparkException
 
 from headgate.capture.ranges import Batches, Range, Read
 from headgate.errors import HeadgateError, TransientError
+from headgate.runtime.environment import private_files
 
 MOST_TASKS = 16
 """Sessions that a load may open at the source, however large the cluster is."""
@@ -115,13 +116,17 @@ class _Share(Generic[Range]):
     tasks: int
 
     def __call__(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            for index in range(number, len(self.ranges), self.tasks):
-                try:
-                    self._copy(index)
-                except HeadgateError as error:
-                    (Path(self.place) / f"{index}.error").write_bytes(pickle.dumps(error))
-                    raise RuntimeError(f"range {index} of a load could not be read") from None
+        with private_files():
+            for number in numbers:
+                self._read(number)
+
+    def _read(self, number: int) -> None:
+        for index in range(number, len(self.ranges), self.tasks):
+            try:
+                self._copy(index)
+            except HeadgateError as error:
+                (Path(self.place) / f"{index}.error").write_bytes(pickle.dumps(error))
+                raise RuntimeError(f"range {index} of a load could not be read") from None
 
     def _copy(self, index: int) -> None:
         unfinished = Path(self.place) / f"{index}-{secrets.token_hex(4)}.unfinished"

@@ -24,7 +24,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError, EnvironmentProblem
-from headgate.runtime.environment import check_java
+from headgate.runtime.environment import PRIVATE_UMASK, check_java
 from headgate.runtime.partitions import PartitionReader
 from headgate.runtime.pools import ALLOCATION_FILE, write_allocations
 from headgate.runtime.spark_health import SparkHealth
@@ -58,6 +58,7 @@ DEFAULTS = {
     # An executor with a task that was killed and does not end is ended; in this process QueryWork sees to it.
     "spark.task.reaper.enabled": "true",
     "spark.task.reaper.killTimeout": "10s",
+    "spark.hadoop.fs.permissions.umask-mode": f"{PRIVATE_UMASK:03o}",
 }
 """Settings that a project may change."""
 
@@ -129,7 +130,11 @@ class SparkSessions:
         self._folder = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
         log_settings = self._folder / "log4j2.properties"
         log_settings.write_text(_LOGGING)
-        settings = {**DEFAULTS, "spark.sql.warehouse.dir": str(self._folder / "tables"), **conf, **FIXED}
+        places = {
+            "spark.sql.warehouse.dir": str(self._folder / "tables"),
+            "spark.local.dir": str(self._folder / "blocks"),
+        }
+        settings = {**DEFAULTS, **places, **conf, **FIXED}
         if settings["spark.master"].startswith("local"):
             settings = {**LOCAL, **settings}
         options = f"-Dlog4j2.configurationFile={log_settings.as_uri()} {conf.get('spark.driver.extraJavaOptions', '')}"
