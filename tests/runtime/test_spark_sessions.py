@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from headgate.capture.events import row_schema
 from headgate.capture.streamlog import StreamLog
@@ -65,8 +66,8 @@ def test_spark_reads_the_files_of_a_large_transaction(spark_sessions: SparkSessi
         "SELECT id, CAST(at AS STRING) AS at, __unchanged, __position, CAST(__commit_at AS STRING) AS t FROM events"
     ).collect()
     assert [tuple(row) for row in sorted(rows)] == [
-        (1, "0001-01-01 00:00:00", [], 3, "0001-01-01 00:00:00"),
-        (2, "2024-01-01 00:00:00", ["at"], 3, "0001-01-01 00:00:00"),
+        (1, "1900-01-01 00:00:00", [], 3, "1900-01-01 00:00:00"),
+        (2, "2024-01-01 00:00:00", ["at"], 3, "1900-01-01 00:00:00"),
     ]
     log.close()
 
@@ -88,3 +89,9 @@ def test_starting_and_stopping_says_nothing() -> None:
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_files_that_spark_writes_are_for_its_user_alone(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(10).write.parquet(f"file://{tmp_path}/rows")
+    found = [tmp_path / "rows", *(tmp_path / "rows").rglob("*")]
+    assert {f"{path.stat().st_mode & 0o777:o}" for path in found} == {"700", "600"}

@@ -34,7 +34,7 @@ def test_entries_come_back_in_order_with_their_epoch(tmp_path: Path) -> None:
     ledger.close()
     again = open_ledger(tmp_path, "you")
     assert [entry.body["job"] for entry in again.entries("cut")] == [1, 2]
-    assert [entry.sequence for entry in again.entries()] == [1, 2, 3, 4, 5]
+    assert [entry.sequence for entry in again.entries()] == [1, 2, 3, 4, 5, 6]
     assert [(entry.epoch, entry.body["owner"]) for entry in again.entries("owner")] == [(1, "me"), (2, "you")]
     assert again.entries("cut")[0].body["text"] == "ü\n" and again.entries("cut")[0].at == NOON
     again.close()

@@ -38,8 +38,13 @@ COPY = "__copy"
 ROW_NUMBER = "__row_number"
 """Key of a source table without one: its rows are only added, and this grows."""
 
-BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
-"""Commit time of rows that an initial load brought: valid from the beginning of time."""
+BEGINNING = datetime(1900, 1, 1, tzinfo=UTC)
+"""Commit time of rows that an initial load brought: valid from the beginning of time.
+
+The earliest instant that every reader of a Delta table takes as it is written: Python's datetime in any time zone (year 1 has
+no earlier hour), pandas and Arrow in nanoseconds (from 1677), Spark 3, which refuses older instants in files of other writers
+because they may follow another calendar, and spreadsheets.
+"""
 
 UNKNOWN_MEMBER = -1
 """Surrogate key of a lookup that found no member."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headgate.dataflow.flow import AutoCdc, Flow, MaterializedView
+from headgate.delta.changes import BEGINNING, COMMIT_AT, START_AT
 from headgate.errors import FlowError, Location
 from headgate.sql.lower import lower_view
 from headgate.sql.ordering import order_flows
@@ -80,6 +81,9 @@ def fingerprint(flow: Flow, *types: str) -> str:
     """Equal for definitions that compute the same way into the same columns."""
     if isinstance(flow, MaterializedView):
         content = repr((flow.name, flow.result, flow.outputs, types))
+        if COMMIT_AT in content or START_AT in content:
+            # What it makes of rows of an initial load is a function of the beginning of time, too.
+            content += BEGINNING.isoformat()
     else:
         content = repr((flow.name, flow.source, flow.keys, flow.scd_type, flow.sequence_by, flow.track, types))
     return hashlib.sha256(content.encode()).hexdigest()[:16]

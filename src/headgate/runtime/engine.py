@@ -50,6 +50,7 @@ from headgate.runtime.tables import INTERNAL, Tables
 from headgate.runtime.upkeep import Upkeep
 from headgate.runtime.view_stage import ViewStage
 from headgate.warehouse.base import Limits
+from headgate.warehouse.conversions import bring_up_to_date
 from headgate.warehouse.ledger import Ledger
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step, no_step
@@ -87,6 +88,7 @@ class Engine:
         self._sessions: SparkSessions | None = None
         self._executor: Executor | None = None
         try:
+            bring_up_to_date(self._ledger, project.storage, step)
             self._sessions = sessions = SparkSessions(project.spark, f"headgate {project.name}")
             scratch = Scratch(Path(project.storage) / INTERNAL / "scratch", self._ledger.epoch)
             limits = Limits(rows_per_file=project.limits.rows_per_file)

@@ -16,7 +16,7 @@ from headgate.capture.events import Events
 from headgate.capture.source import Source, SourceTable
 from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules import replica
-from headgate.delta.changes import COMMIT_AT, JOB, POSITION, ROW_NUMBER, WEIGHT, JobId
+from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, POSITION, ROW_NUMBER, WEIGHT, JobId
 from headgate.delta.events import OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED
 from headgate.errors import FlowFailed
 from headgate.runtime import chains
@@ -222,7 +222,10 @@ class ReplicaStage:
         parts = []
         if events.files:
             frame = views.session.read.schema(self._file_schema()).parquet(*[file.path for file in events.files])
-            parts.append(f"SELECT {names}, {job} AS {JOB} FROM {views.of_frame(frame)}")
+            # On the rows of an initial load, files from before format 2 have an earlier beginning of time.
+            at = f"GREATEST({COMMIT_AT}, TIMESTAMP '{BEGINNING.isoformat()}') AS {COMMIT_AT}"
+            dated = f"(SELECT * EXCEPT ({COMMIT_AT}), {at} FROM {views.of_frame(frame)})"
+            parts.append(f"SELECT {names}, {job} AS {JOB} FROM {dated}")
         if events.table is not None:
             rows = self._with_all_columns(events.table)
             entered = views.of_rows(rows, self._event_schema(rows))

@@ -87,6 +87,11 @@ class FileWriter:
         with storage_problems(self._folder, rows.nbytes):
             return [self._file(rows.slice(start, end - start)) for start, end in pairwise(cuts)]
 
+    def write_in_order(self, rows: pa.Table) -> DataFile:
+        """One file that holds the rows as they come."""
+        with storage_problems(self._folder, rows.nbytes):
+            return self._file(rows)
+
     def _file(self, rows: pa.Table) -> DataFile:
         name = f"{self._attempt}/part-{next(self._numbers):05d}.parquet"
         path = self._folder.file(name)

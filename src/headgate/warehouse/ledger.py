@@ -6,6 +6,9 @@ Every append is one commit on exactly the version this owner saw last. Opening a
 epoch, so from then on a former owner's append fails with `Fenced`, however long it was paused; it is never retried.
 Entries are kept in memory; the table's many small files become one when there are `COMPACT_FILES` of them, without the
 entries that no longer count (`prune`), and the log below is cleaned.
+
+The ledger says in which format the warehouse is (`FORMAT`); a ledger without that is of format 1. A later format is refused, an
+earlier one is converted by `conversions`.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from headgate.errors import CorruptWarehouse, Fenced
+from headgate.errors import CorruptWarehouse, DefiniteError, Fenced
 from headgate.warehouse.files import FileReader, FileWriter
 from headgate.warehouse.lock import OwnerLock
 from headgate.warehouse.problems import REPAIR_HINT
@@ -31,6 +34,9 @@ from headgate.warehouse.store import DeltaStore, ForeignCommit, Step, no_step
 
 HOME = "_headgate"
 OWNER = "owner"
+FORMAT = "format"
+NEWEST_FORMAT = 2
+"""The format that this version of headgate writes; `conversions` has the step to it."""
 COMPACT_FILES = 100
 ROWS_PER_FILE = 1_000_000
 
@@ -96,7 +102,14 @@ class Ledger:
         try:
             store = DeltaStore.open(home.child("ledger"), SPEC)
             ledger = cls(store, _read(store), lock, clock, step)
-            ledger.append([(OWNER, {"owner": owner})])
+            if ledger.format > NEWEST_FORMAT:
+                raise DefiniteError(
+                    f"the warehouse {root} has format {ledger.format}, this version of headgate knows formats up to"
+                    f" {NEWEST_FORMAT}",
+                    hint="open it with the version that wrote it, or a later one",
+                )
+            is_new = not ledger.entries()
+            ledger.append([*([(FORMAT, {"number": NEWEST_FORMAT})] if is_new else ()), (OWNER, {"owner": owner})])
         except BaseException:
             lock.release()
             raise
@@ -105,6 +118,11 @@ class Ledger:
     @property
     def epoch(self) -> int:
         return self._epoch
+
+    @property
+    def format(self) -> int:
+        """The format of the warehouse."""
+        return max((int(entry.body["number"]) for entry in self.entries(FORMAT)), default=1)
 
     def entries(self, kind: str | None = None) -> list[Entry]:
         """All entries in order, or those of one kind."""
@@ -127,12 +145,17 @@ class Ledger:
             self._entries.extend(added)
             self._step("after-ledger")
             if len(self._store.index.files) >= COMPACT_FILES:
-                kept = [
-                    replace(entry, sequence=number) for number, entry in enumerate(self.prune(self._entries), start=1)
-                ]
-                self._put(kept, self._store.index.files)
-                self._entries = kept
-                self._store.vacuum(verify=self.verify)
+                self.rewrite(self.prune(self._entries))
+
+    def rewrite(self, entries: Sequence[Entry]) -> None:
+        """Makes these the only entries, in one commit; they are numbered anew."""
+        with self._lock:
+            self._step("before-ledger")
+            kept = [replace(entry, sequence=number) for number, entry in enumerate(entries, start=1)]
+            self._put(kept, self._store.index.files)
+            self._entries = kept
+            self._step("after-ledger")
+            self._store.vacuum(verify=self.verify)
 
     def verify(self) -> None:
         """Raises `Fenced` when another process has taken over; cheap, and true for the moment of the call only."""
