@@ -10,6 +10,7 @@ from sqlglot import exp
 from headgate.dataflow.flow import MaterializedView
 from headgate.dataflow.graph import LookupMiss, Node, Output, Project
 from headgate.errors import FlowError, Location
+from headgate.sql.bounds import bounded_recursion
 from headgate.sql.context import Context
 from headgate.sql.fragments import FragmentBuilder
 from headgate.sql.joins import JoinBuilder
@@ -33,7 +34,8 @@ def lower_view(statement: CreateView, catalog: Catalog) -> MaterializedView:
     miss = cast(LookupMiss, statement.properties.get(LOOKUP_MISS, "unknown"))
     lowering = Lowering(query, catalog, miss)
     try:
-        lowered = lowering.lower(tree, Environment())
+        with bounded_recursion(query.where):
+            lowered = lowering.lower(tree, Environment())
     except NotIncremental as failure:
         builder = FragmentBuilder(lowering.context, lowering.common_tables)
         fragment, names = builder.build(tree, failure)
