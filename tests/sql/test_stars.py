@@ -51,6 +51,7 @@ def columns_of(text: str, spark: SparkSession) -> list[str]:
         ("SELECT *, __sk FROM dim JOIN shop.items USING (id)", ["id", "name", "item", "__sk"]),
         ("SELECT *, dim.__sk FROM shop.items RIGHT JOIN dim USING (id)", ["id", "item", "name", "__sk"]),
         ("SELECT * FROM shop.items JOIN shop.sales USING (__commit_at)", ["id", "item", "id", "amount"]),
+        ("SELECT * FROM (shop.items JOIN shop.sales USING (__commit_at))", ["id", "item", "id", "amount"]),
         (
             "SELECT *, items.__commit_at FROM shop.items NATURAL JOIN shop.sales",
             ["id", "item", "amount", "__commit_at"],

@@ -9,7 +9,7 @@ not concern stays without the column, so that a NATURAL JOIN does not compare it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -30,7 +30,11 @@ class _Place:
     """The columns that can be named here, by their folded names."""
     is_shown: bool
     """Whether an unqualified star stands for its columns as well."""
-    named: dict[str, str]
+    named: set[str] = field(default_factory=set)
+
+    def columns(self) -> list[str]:
+        """The hidden columns that the query names, in the table's order."""
+        return [column for name, column in self.hidden.items() if name in self.named]
 
 
 class HiddenColumns:
@@ -41,6 +45,8 @@ class HiddenColumns:
         self._tree = tree
         self._places: dict[int, _Place] = {}
         self._selects: dict[int, list[_Place]] = {}
+        self._merged: dict[int, set[str]] = {}
+        """Columns of USING by SELECT: an unqualified star has one for both sides."""
         for table in tables:
             name = ".".join(part.name for part in table.parts)
             place = _place(table, {} if _is_renamed(table) else {folded(column): column for column in hidden(name)})
@@ -52,7 +58,7 @@ class HiddenColumns:
     def of(self, table: exp.Table) -> tuple[str, ...]:
         """The hidden columns that the query names of this table, in the table's order."""
         place = self._places.get(id(table))
-        return () if place is None else tuple(place.hidden[name] for name in place.hidden if name in place.named)
+        return () if place is None else tuple(place.columns())
 
     def edits(self) -> Iterator[Edit]:
         """What keeps these columns out of every star of the text."""
@@ -77,6 +83,7 @@ class HiddenColumns:
         for join in self._tree.find_all(exp.Join):
             for identifier in join.args.get("using") or ():
                 self._name(join, identifier.name, "")
+                self._merged.setdefault(id(join.find_ancestor(exp.Select)), set()).add(folded(identifier.name))
             if join.args.get("method") == "NATURAL":
                 self._refuse_compared(join)
 
@@ -89,7 +96,7 @@ class HiddenColumns:
                 if folded(name) in place.hidden and (not qualifier or folded(qualifier) == folded(place.alias))
             ]
             for place in found:
-                place.named[folded(name)] = name
+                place.named.add(folded(name))
             select = None if found else select.find_ancestor(exp.Select)
 
     def _refuse_compared(self, join: exp.Expr) -> None:
@@ -114,13 +121,13 @@ class HiddenColumns:
             merged: set[str] = set()
         else:
             places = [place for place in places if place.is_shown]
-            merged = _merged(select)
+            merged = self._merged.get(id(select), set())
         known = {folded(column.name) for column in star.args.get("except_") or ()}
         names = {
-            quoted(name) if name in merged else f"{quoted(place.alias)}.{quoted(name)}": None
+            quoted(name) if folded(name) in merged else f"{quoted(place.alias)}.{quoted(name)}": None
             for place in places
-            for name in place.named
-            if name not in known
+            for name in place.columns()
+            if folded(name) not in known
         }
         return list(names)
 
@@ -134,16 +141,10 @@ def _place(table: exp.Table, hidden: dict[str, str]) -> _Place:
         if isinstance(node, exp.Join) and node.kind in ("SEMI", "ANTI"):
             is_shown = False
         node = node.parent
-    return _Place(alias, hidden, is_shown, {})
+    return _Place(alias, hidden, is_shown)
 
 
 def _is_renamed(table: exp.Table) -> bool:
     """`dim AS d(a, b)` gives every column another name."""
     alias = table.args.get("alias")
     return isinstance(alias, exp.TableAlias) and bool(alias.columns)
-
-
-def _merged(select: exp.Expr | None) -> set[str]:
-    """Columns of USING, of which a star has one for both sides."""
-    joins = [] if select is None else select.args.get("joins") or []
-    return {folded(identifier.name) for join in joins for identifier in join.args.get("using") or ()}
