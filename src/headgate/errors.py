@@ -6,7 +6,10 @@ the same call fails again until someone changes something. `TransientError` may 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from headgate.remedies import in_words_of, spoken
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +29,18 @@ class HeadgateError(Exception):
     def __init__(self, what: str, *, where: Location | None = None, hint: str | None = None) -> None:
         self.what = what
         self.where = where
-        self.hint = hint
-        place = f"{where}: " if where is not None else ""
-        advice = f" ({hint})" if hint else ""
-        super().__init__(f"{place}{what}{advice}")
+        self.advice = hint
+        """The hint as it was written, for an error that takes it over; `headgate.remedies` has its words."""
+        super().__init__(what)
+
+    @property
+    def hint(self) -> str | None:
+        """What to do, in the words of this process."""
+        return None if self.advice is None else in_words_of(spoken(), self.advice)
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where is not None else ""
+        return f"{place}{self.what}{f' ({self.hint})' if self.hint else ''}"
 
 
 class DefiniteError(HeadgateError):
@@ -102,3 +113,30 @@ class TransactionError(DefiniteError):
 
 class ProducerBusy(DefiniteError):
     """Another producer writes to the table."""
+
+
+class MultipleProblems(DefiniteError):
+    """Several things are wrong: `problems` has each with what, where and hint."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: Location | None = None,
+        hint: str | None = None,
+        problems: Sequence[HeadgateError] = (),
+    ) -> None:
+        self.problems = tuple(problems)
+        super().__init__(what, where=where, hint=hint)
+
+    def __str__(self) -> str:
+        return "\n".join([self.what, *(f"- {problem}" for problem in self.problems)])
+
+
+def raise_all(problems: Sequence[BaseException]) -> None:
+    """Raises a problem that is alone, or all of them as one; returns when there is none."""
+    if len(problems) == 1 or not all(isinstance(problem, HeadgateError) for problem in problems):
+        raise problems[0]
+    if problems:
+        told = [problem for problem in problems if isinstance(problem, HeadgateError)]
+        raise MultipleProblems(f"{len(told)} problems", problems=told)

@@ -31,11 +31,19 @@ def test_explain_shows_the_graph(service: Canned) -> None:
     assert json.loads(output(service, "explain", "revenue", "--json")) == body
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_refresh_tells_the_job(service: Canned, full: bool) -> None:
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ([], {"full": False, "table": None}),
+        (["--full"], {"full": True, "table": None}),
+        (["--table", "shop_db.orders"], {"full": False, "table": "shop_db.orders"}),
+    ],
+)
+def test_refresh_tells_the_job(service: Canned, said: list[str], asked: dict[str, object]) -> None:
     service.answers["/v1/refresh"] = {"job": 12}
-    assert output(service, "refresh", *(["--full"] if full else [])) == "every table is at job 12\n"
-    assert service.asked[-1]["full"] is full
+    assert output(service, "refresh", *said) == "every table is at job 12\n"
+    assert service.asked[-1] == {"path": "/v1/refresh", **asked}
+    assert CliRunner().invoke(cli, ["refresh", "--full", "--table", "t", "--url", service.url]).exit_code == 2
     assert json.loads(output(service, "refresh", "--json")) == {"job": 12}
 
 

@@ -162,9 +162,9 @@ def test_a_source_that_is_ahead_of_what_is_here_is_an_error_and_a_new_snapshot_t
     shutil.rmtree(books.folder)
     copied.rename(books.folder)
     books.reopen()
-    with pytest.raises(DefiniteError, match="resnapshot") as lost:
+    with pytest.raises(DefiniteError, match="refresh") as lost:
         books.catch_up()
-    assert isinstance(lost.value, HeadgateError) and "resnapshot" in (lost.value.hint or "")
+    assert isinstance(lost.value, HeadgateError) and "refresh" in (lost.value.hint or "")
     before = books.source.log.end
     books.source.resnapshot()
     books.move(4, 5, 1)

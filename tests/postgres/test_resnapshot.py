@@ -69,11 +69,9 @@ def test_wider_types_are_taken_over_and_history_is_not_made_up(
         connection.execute("UPDATE payments SET amount = 11 WHERE id = 1")
         connection.execute("ALTER TABLE payments ALTER amount TYPE bigint, ALTER id TYPE bigint")
         connection.execute("INSERT INTO payments VALUES (5000000000, 1, 7000000000)")
-        with pytest.raises(
-            FlowFailed, match=r"bank\.payments cannot be followed .* from integer to bigint.*resnapshot"
-        ):
+        with pytest.raises(FlowFailed, match=r"bank\.payments cannot be followed .* from integer to bigint.*refresh"):
             warehouse.refresh()
-        warehouse.resnapshot("bank", ["payments"])
+        warehouse.refresh(table="bank.payments")
         check(warehouse, connection)
         # Rows that did not change are as old as they were.
         assert rows(warehouse, "SELECT id, __commit_at FROM bank.payments WHERE id IN (2, 3) ORDER BY id") == since[1:]
@@ -90,7 +88,7 @@ def test_wider_types_are_taken_over_and_history_is_not_made_up(
         with pytest.raises(
             FlowFailed, match=r"bank\.cities is .*size:bigint.* a dimension has its history.*another name"
         ):
-            warehouse.resnapshot("bank", ["cities"])
+            warehouse.refresh(table="bank.cities")
         connection.execute("INSERT INTO payments VALUES (6, 1, 6)")
         with pytest.raises(FlowFailed, match="a dimension has its history"):
             warehouse.refresh()
@@ -103,7 +101,7 @@ def test_wider_types_are_taken_over_and_history_is_not_made_up(
         check(warehouse, connection)
         connection.execute("ALTER TABLE payments ALTER amount TYPE text")
         with pytest.raises(FlowFailed):
-            warehouse.resnapshot("bank", ["payments"])
+            warehouse.refresh(table="bank.payments")
         told = [str(failure) for failure in warehouse.failures]
         assert any(re.search(r"amount:string.*and was.*amount:bigint.*another name", each) for each in told)
 
@@ -135,8 +133,8 @@ def test_a_crash_within_a_new_snapshot_leaves_nothing_torn(
             if cut_short == "while tables are read":
                 patch.setattr("headgate.capture.postgres.load.copy_tables", crash)
             else:
-                patch.setattr(warehouse, "refresh", crash)
-            warehouse.resnapshot("bank", ["cities"])
+                patch.setattr(warehouse, "_cut", crash)
+            warehouse.refresh(table="bank.cities")
     with headgate.open(settings) as warehouse:
         warehouse.refresh()
         assert rows(warehouse, "SELECT n FROM n") == [(3,)]

@@ -76,7 +76,7 @@ def test_a_lost_slot_names_the_remedy_which_keeps_what_was_captured(
     connection.execute("SELECT pg_drop_replication_slot(%s)", [_SLOT])
     connection.execute("DELETE FROM a WHERE id = 2; INSERT INTO a VALUES (4, 'missed')")
     with logged(database, tmp_path, "a") as source:
-        with pytest.raises(SourceHistoryLost, match="resnapshot"):
+        with pytest.raises(SourceHistoryLost, match="refresh"):
             source.catch_up()
         source.method.resnapshot()
         load = source.log.transactions(end, 1 << 62)[0]

@@ -57,14 +57,14 @@ def test_what_was_captured_stays_readable_without_the_server(
                     " EXECUTE format('DROP TABLE %s CASCADE', each); END LOOP; END $$"
                 )
             server.execute("SET session_replication_role = replica; UPDATE cities SET name = 'Sion' WHERE id = 2")
-            with pytest.raises(SourceHistoryLost, match="resnapshot"):
+            with pytest.raises(SourceHistoryLost, match="refresh"):
                 warehouse.refresh()
             assert rows(warehouse, "SELECT name FROM bank.cities ORDER BY id") == [("Thun",), ("Genf",)]
         with headgate.open(settings) as warehouse:
-            with pytest.raises(SourceHistoryLost, match="resnapshot"):
+            with pytest.raises(SourceHistoryLost, match="refresh"):
                 warehouse.refresh()
             assert rows(warehouse, "SELECT name FROM bank.cities ORDER BY id") == [("Thun",), ("Genf",)]
-            warehouse.resnapshot("bank")
+            warehouse.refresh(full=True)
             server.execute("UPDATE cities SET name = 'Visp' WHERE id = 2")
             warehouse.refresh()
             assert rows(warehouse, "SELECT id, name, __end_at IS NULL FROM city ORDER BY id, __start_at") == [

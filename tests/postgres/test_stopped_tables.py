@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 import headgate
-from headgate.errors import DefiniteError, FlowFailed, SnapshotGone
+from headgate.errors import FlowFailed, SnapshotGone, UnknownTable
 from headgate.runtime.spark_sessions import SparkSessions
 from tests.postgres.warehouses import project, rows
 
@@ -42,7 +42,8 @@ def test_readers_of_a_stopped_table_hear_why_and_a_new_snapshot_keeps_history(
         connection.execute("UPDATE cities SET name = 'Biel' WHERE id = 1; DELETE FROM cities WHERE id = 3")
         connection.execute("INSERT INTO cities VALUES (4, 'Sion'); INSERT INTO payments VALUES (2, 5)")
         with pytest.raises(
-            FlowFailed, match=r"bank\.cities cannot be followed .* from text to character varying.*resnapshot"
+            FlowFailed,
+            match=r"bank\.cities cannot be followed .* from text to character varying.*refresh\(table=.bank\.cities.\)",
         ):
             warehouse.refresh()
         assert warehouse.newest_job == 3
@@ -67,9 +68,9 @@ def test_readers_of_a_stopped_table_hear_why_and_a_new_snapshot_keeps_history(
             (2, "Thun", True),
             (3, "Chur", True),
         ]
-        with pytest.raises(DefiniteError, match=r"no table towns \(its tables are cities, payments"):
-            warehouse.resnapshot("bank", ["towns"])
-        job = warehouse.resnapshot("bank", ["cities"])
+        with pytest.raises(UnknownTable, match=r"no table bank\.towns"):
+            warehouse.refresh(table="bank.towns")
+        job = warehouse.refresh(table="bank.cities")
         assert rows(warehouse, VERSIONS) == [
             (1, "Bern", False),
             (1, "Biel", True),

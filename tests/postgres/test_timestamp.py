@@ -391,7 +391,7 @@ def test_a_snapshot_from_the_future_is_lost_history(capture: Capture, source: ps
     content = cursor.read()
     assert content is not None
     cursor.write(replace(content, snapshot="99999999:99999999:"))
-    with pytest.raises(SourceHistoryLost, match=r"so it was restored \(.*resnapshot"):
+    with pytest.raises(SourceHistoryLost, match=r"so it was restored \(.*refresh"):
         capture.open()
     capture.open(afresh=True)
     assert len(events_of(capture.log, "t")) == 3, "the load again, after a truncation"

@@ -42,7 +42,7 @@ def test_an_audit_table_that_is_gone_is_lost_history(capture: Capture, source: p
     capture.close()
     source.execute("DROP SCHEMA headgate CASCADE")
     source.execute("INSERT INTO t VALUES (2, 'the application goes on')")
-    with pytest.raises(SourceHistoryLost, match=r"its audit table is gone \(.*resnapshot"):
+    with pytest.raises(SourceHistoryLost, match=r"its audit table is gone \(.*refresh"):
         capture.open()
     capture.open(afresh=True)
     source.execute("INSERT INTO t VALUES (3, 'and so do we')")

@@ -252,7 +252,7 @@ def test_what_cannot_be_backed_up_is_said(small: Small, tmp_path: Path) -> None:
 def test_without_a_project_the_remedy_is_told_for_the_case_that_it_is_needed(tmp_path: Path) -> None:
     database, till = SourceEnd(7, NOON, True), SourceEnd(8, None, False)
     told = str(advice("shop", database, tmp_path, None))
-    assert told.startswith("shop: up to position 7 (2026-01-02 12:00:00+00:00)") and "resnapshot('shop')" in told
+    assert told.startswith("shop: up to position 7 (2026-01-02 12:00:00+00:00)") and "refresh(full=True)" in told
     other = load_project({"name": "other", "storage": str(tmp_path)})
     assert advice("shop", database, tmp_path, other).what == "the project has no such database"
     assert advice("till", till, tmp_path, None).remedy == "let them write it again"

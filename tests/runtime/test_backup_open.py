@@ -100,12 +100,14 @@ def test_a_database_goes_on_from_a_backup_or_is_read_afresh(
 
         second = {**settings, "storage": str(tmp_path / "second")}
         (bank,) = restore(tmp_path / "copy", tmp_path / "second", project=load_project(second)).sources
-        assert bank.goes_on is False and bank.remedy is not None and "warehouse.resnapshot('bank')" in bank.remedy
+        assert bank.goes_on is False and bank.remedy is not None and "`warehouse.refresh(full=True)`" in bank.remedy
         with headgate.open(second) as warehouse:
-            with pytest.raises(SourceHistoryLost, match=r"this warehouse was restored.*resnapshot"):
+            with pytest.raises(
+                SourceHistoryLost, match=r"this warehouse was restored.*`warehouse\.refresh\(full=True\)`"
+            ):
                 warehouse.refresh()
             assert rows(warehouse, HISTORY) == [(1, "Bern", True)]
-            warehouse.resnapshot("bank")
+            warehouse.refresh(full=True)
             server.execute("INSERT INTO cities VALUES (2, 'Sion')")
             warehouse.refresh()
             assert rows(warehouse, HISTORY) == [(1, "Bern", False), (1, "Genf", True), (2, "Sion", True)]
@@ -113,4 +115,4 @@ def test_a_database_goes_on_from_a_backup_or_is_read_afresh(
         server.stop()
         unasked = {**settings, "storage": str(tmp_path / "third")}
         (bank,) = restore(tmp_path / "copy", tmp_path / "third", project=load_project(unasked)).sources
-        assert bank.goes_on is None and "could not be asked" in bank.what and "resnapshot" in str(bank.remedy)
+        assert bank.goes_on is None and "could not be asked" in bank.what and "refresh(full=True)" in str(bank.remedy)

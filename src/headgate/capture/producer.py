@@ -61,7 +61,8 @@ class ProducerSource(MemorySource):
 
     def transaction(self, commit_at: datetime | None = None, initial: bool = False) -> Transaction:
         raise TransactionError(
-            f"the tables of {self.name} are written by producers", hint="headgate.connect(…, tables=[…]) makes one"
+            f"the tables of {self.name} are written by producers",
+            hint="write them through a producer's connection, which names its tables",
         )
 
     # tables and producers

@@ -7,7 +7,7 @@ commit order; a position that `sample` returned is captured once the log (or the
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -65,12 +65,12 @@ class TableProblem:
 
     position: int
     what: str
-    hint: str
+    hint: str | None
 
-    @staticmethod
-    def of(position: int, what: str, hint: str | None) -> TableProblem:
-        remedy = "read the table afresh: warehouse.resnapshot"
-        return TableProblem(position, what, f"{hint}; then {remedy}" if hint else remedy)
+    def told_for(self, table: str) -> TableProblem:
+        """The problem with the whole remedy; `table` is the name that SQL has for the table."""
+        remedy = f"`headgate refresh --table {table}` reads the table whole again; history is kept"
+        return replace(self, hint=f"{self.hint}; then {remedy}" if self.hint else remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import traceback
 import click
 
 from headgate.cli.terminal import tell
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, MultipleProblems
 
 FAILED = 1
 STALE = 3
@@ -34,12 +34,16 @@ _CODES = {
 
 
 def exit_code(error: BaseException) -> int:
-    """The code that tells a script what kind of failure it was."""
+    """The code that tells a script what kind of failure it was; of several problems, the first one's."""
+    if isinstance(error, MultipleProblems) and error.problems:
+        error = error.problems[0]
     return next((_CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _CODES), FAILED)
 
 
 def failure_lines(error: BaseException) -> list[str]:
     """The error in words: what happened and where, and what to do."""
+    if isinstance(error, MultipleProblems):
+        return [line for problem in error.problems for line in failure_lines(problem)]
     if isinstance(error, HeadgateError):
         return error_lines(error.what, error.where, error.hint)
     if isinstance(error, OSError) and error.strerror:

@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from headgate.cli.exits import INTERRUPTED, show_failure
+from headgate.remedies import speak
 
 PROGRAM = "headgate"
 
@@ -91,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; gives its exit code."""
+    speak("command-line")
     try:
         code = cli.main(arguments, prog_name=PROGRAM, standalone_mode=False)
         return code if isinstance(code, int) else 0

@@ -34,7 +34,7 @@ class Place:
         if not file.is_file():
             raise ConfigError(
                 f"there is no project file {file}",
-                hint="headgate init makes one; --project names the folder of another",
+                hint="`headgate init` makes one; --project names the folder of another",
             )
         return file
 

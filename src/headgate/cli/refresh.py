@@ -13,20 +13,25 @@ from headgate.cli.waiting import waiting
 
 @click.command("refresh")
 @click.option("--full", is_flag=True, help="Read all source tables whole again first; what differs becomes changes.")
+@click.option("--table", metavar="NAME", help="Read this source table whole again first, or build this flow again.")
 @json_option
 @service_options
-def refresh_command(place: Place, full: bool, as_json: bool) -> None:
+def refresh_command(place: Place, full: bool, table: str | None, as_json: bool) -> None:
     """Bring every table up to all that its sources have committed.
 
-    Queries do that by themselves, for the tables that they need; this is for a quiet hour. --full is the remedy when a source's changes
-    can no longer be followed; history is kept.
+    Queries do that by themselves, for the tables that they need; this is for a quiet hour. --table and --full are the remedy when a
+    table's or a source's changes can no longer be followed; history is kept. A table that fails keeps no other from going on.
 
     \b
     headgate refresh
+    headgate refresh --table shop_db.orders     # reads this table of a source whole again
+    headgate refresh --table revenue            # builds this flow, and those that read it, again from its inputs
     headgate refresh --full
     """
+    if full and table is not None:
+        raise click.UsageError("--full reads all tables whole, --table one: give one of them")
     with reach(place) as client, waiting("bringing every table up to date"):
-        job = client.refresh(full=full)
+        job = client.refresh(table=table, full=full)
     write_json({"job": job}) if as_json else click.echo(f"every table is at job {job}")
 
 

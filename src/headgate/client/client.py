@@ -102,9 +102,13 @@ class Client(_Closed):
         """The flow's graph and what of it is incremental; `text` has all of it to be read."""
         return self._get(f"/v1/explain/{quote(require_text(flow, 'the name'), safe='')}")
 
-    def refresh(self, full: bool = False) -> int:
-        """Brings every table up to date and gives the newest job; `full` reads the sources' tables whole again."""
-        job: int = self._do("POST", "/v1/refresh", {"full": full})["job"]
+    def refresh(self, *, table: str | None = None, full: bool = False) -> int:
+        """Brings every table up to date and gives the newest job.
+
+        `full` reads all tables of all sources whole again; `table` reads that source table, or builds that flow again
+        from its inputs.
+        """
+        job: int = self._do("POST", "/v1/refresh", {"table": table, "full": full})["job"]
         return job
 
     def resume(self) -> dict[str, Any]:

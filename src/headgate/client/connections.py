@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from headgate import errors
-from headgate.errors import ConfigError, DefiniteError, HeadgateError, Location, TransientError
+from headgate.errors import ConfigError, DefiniteError, HeadgateError, Location, MultipleProblems, TransientError
+from headgate.remedies import spoken
 from headgate.text import require_text
 
 DEFAULT_URL = "http://127.0.0.1:8765"
@@ -44,7 +45,8 @@ class Connections:
         self.url = url
         self._kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         self._host, self._path = place.hostname, place.path
-        self._headers = {"Content-Type": "application/json"}
+        surface = "command-line" if spoken() == "command-line" else "client"
+        self._headers = {"Content-Type": "application/json", "Headgate-Surface": surface}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._lock = threading.Lock()
@@ -97,7 +99,7 @@ class Connections:
         try:
             yield
         except ConnectionRefusedError:
-            raise ServiceUnreachable(f"no service answers at {self.url}", hint="start it: headgate run") from None
+            raise ServiceUnreachable(f"no service answers at {self.url}", hint="start it: `headgate run`") from None
         except TimeoutError:
             raise ServiceUnreachable(
                 f"the service at {self.url} did not answer in time", hint="give the query a deadline, or wait longer"
@@ -190,6 +192,9 @@ def _error_of(said: object, status: int) -> HeadgateError:
     if not isinstance(said, dict):
         said = {"what": f"the service answered with status {status}"}
     where = said.get("where")
-    return _class_of(str(said.get("kind", "DefiniteError")), status in _TRANSIENT)(
-        str(said.get("what")), where=None if where is None else Location(str(where)), hint=said.get("hint")
-    )
+    place = None if where is None else Location(str(where))
+    kind = _class_of(str(said.get("kind", "DefiniteError")), status in _TRANSIENT)
+    if issubclass(kind, MultipleProblems):
+        problems = [_error_of(each, status) for each in said.get("problems", ())]
+        return MultipleProblems(str(said.get("what")), where=place, hint=said.get("hint"), problems=problems)
+    return kind(str(said.get("what")), where=place, hint=said.get("hint"))

@@ -97,7 +97,7 @@ class Arrangement:
 def about_row(error: Error, number: int | None, values: object) -> Error:
     """The error with the row in front that it is about; rows of a call count from 1."""
     which = "the row" if number is None else f"row {number}"
-    return type(error)(f"{which} {shown(values)}: {error.what}", where=error.where, hint=error.hint)
+    return type(error)(f"{which} {shown(values)}: {error.what}", where=error.where, hint=error.advice)
 
 
 def shown(values: object) -> str:

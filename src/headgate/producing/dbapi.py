@@ -94,7 +94,7 @@ def pep_249(error: Exception, otherwise: type[DatabaseError] = OperationalError)
     """The fitting error of this module, with the same words."""
     kind = next((wanted for given, wanted in _KINDS if isinstance(error, given)), otherwise)
     if isinstance(error, HeadgateError):
-        return kind(error.what, where=error.where, hint=error.hint)
+        return kind(error.what, where=error.where, hint=error.advice)
     return kind(str(error))
 
 

@@ -65,7 +65,7 @@ def error_to_json(error: Exception) -> dict[str, Any]:
         error = DefiniteError(f"the warehouse failed: {type(error).__name__}: {error}", hint="its log says where")
     known = next(kind for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind)
     where = None if error.where is None else [error.where.file, error.where.line]
-    return {"class": known.__name__, "what": error.what, "where": where, "hint": error.hint}
+    return {"class": known.__name__, "what": error.what, "where": where, "hint": error.advice}
 
 
 def error_from_json(body: dict[str, Any]) -> HeadgateError:

@@ -263,7 +263,7 @@ class ProducerTable:
         try:
             row = self.shape.values(values)
         except HeadgateError as error:
-            raise about_row(DataError(error.what, hint=error.hint), number, values) from error
+            raise about_row(DataError(error.what, hint=error.advice), number, values) from error
         return tuple([stored(value, field.type) for value, field in zip(row, self.shape.fields, strict=True)])
 
     def _wanted(self, place: int, value: object) -> object:
@@ -298,7 +298,7 @@ class ProducerTable:
                 self._checked(values, number)
             except Error as found:
                 return found
-        return DataError(error.what, hint=error.hint)
+        return DataError(error.what, hint=error.advice)
 
 
 @contextmanager
@@ -306,4 +306,4 @@ def _mistakes_of_the_statement() -> Iterator[None]:
     try:
         yield
     except HeadgateError as error:
-        raise ProgrammingError(error.what, hint=error.hint) from error
+        raise ProgrammingError(error.what, hint=error.advice) from error

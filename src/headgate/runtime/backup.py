@@ -267,5 +267,5 @@ def _require_unchanged(root: Path, version: int) -> None:
     if (root / LEDGER / LOG / log_name(version + 1)).exists():
         raise Fenced(
             "another process has opened the warehouse while it was copied",
-            hint="make the backup again, or from that process: warehouse.backup(…)",
+            hint="make the backup again, or have that process make it",
         )

@@ -24,7 +24,7 @@ from headgate.capture.source import Sample, Source, SourceTable
 from headgate.clock import Clock
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
-from headgate.errors import DefiniteError, FlowFailed
+from headgate.errors import DefiniteError, FlowFailed, HeadgateError, UnknownTable, raise_all
 from headgate.runtime.answer import Answer
 from headgate.runtime.catalog import WarehouseCatalog
 from headgate.runtime.descriptions import TableDescription, describe_tables
@@ -38,6 +38,7 @@ from headgate.runtime.procedures import Procedure
 from headgate.runtime.progress import OnProgress
 from headgate.runtime.reading import Reader
 from headgate.runtime.records import FORGOTTEN, JOB_CLOSED, RESNAPSHOT, Records
+from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.replicas import Replicas
 from headgate.runtime.scratch import Scratch
 from headgate.runtime.sources import capture_all, next_job, open_source
@@ -49,6 +50,7 @@ from headgate.runtime.streams import open_stream, require_whole
 from headgate.runtime.tables import INTERNAL, Tables
 from headgate.runtime.upkeep import Upkeep
 from headgate.runtime.view_stage import ViewStage
+from headgate.sql.names import did_you_mean
 from headgate.warehouse.base import Limits
 from headgate.warehouse.conversions import bring_up_to_date
 from headgate.warehouse.ledger import Ledger
@@ -211,15 +213,6 @@ class Engine:
             )
         return found
 
-    def _checked_tables(self, source: str, tables: Collection[str] | None) -> tuple[str, ...] | None:
-        known = self.project.sources[source].tables
-        for table in tables or ():
-            if table not in known:
-                raise DefiniteError(
-                    f"the source {source} has no table {table}", hint=f"its tables are {', '.join(known)}"
-                )
-        return None if tables is None else tuple(tables)
-
     @property
     def sources(self) -> Mapping[str, Source]:
         """Every source by its name."""
@@ -240,7 +233,9 @@ class Engine:
         Waits until every source's acknowledged transactions are captured.
         """
         self._require_open()
-        return self._cut(capture_all(self._sources, self.project.freshness.deadline or CAPTURE_WINDOW))
+        samples, missing = capture_all(self._sources, self.project.freshness.deadline or CAPTURE_WINDOW)
+        raise_all(missing)
+        return self._cut(samples)
 
     def _cut(self, samples: Mapping[str, Sample]) -> JobId:
         """Closes the open job at what is captured; the samples are captured already."""
@@ -280,13 +275,55 @@ class Engine:
                     self._replicas.widen(source)
                 take_wider_types(self._state, self._replicas, self._flows, self._sources.values())
 
-    def refresh(self) -> JobId:
-        """Closes the open job and brings every table up to it; gives the newest job."""
-        job = self.close_job()
+    def refresh(self, *, table: str | None = None, full: bool = False) -> JobId:
+        """Closes the open job and brings every table up to it; gives the newest job.
+
+        With `full`, all tables of all sources are read whole again first: the remedy when a source's changes can no
+        longer be followed. With `table`, only that table of a source is read whole, or that flow is built again from its
+        inputs. What differs from the replicas becomes changes, so that history is kept. If a table had been stopped, jobs
+        from before can no longer be read. What fails keeps nothing else from going on, and is raised at the end.
+        """
+        self._require_open()
+        if full and table is not None:
+            raise DefiniteError("all tables are read whole, or one", hint="leave out the table, or full")
+        problems: list[BaseException] = []
+        if table is not None:
+            self._renew(table)
+        elif full:
+            for source in self._sources:
+                problems += self._read_whole(source)
+        samples, missing = capture_all(self._sources, self.project.freshness.deadline or CAPTURE_WINDOW)
+        job = self._cut(samples)
         self._catch_up(job)
-        for failure in self.failures:
-            raise failure
+        raise_all([*problems, *missing, *self._failures_of(table)])
         return job
+
+    def _renew(self, table: str) -> None:
+        """Reads a table of a source whole again, or builds a flow again from its inputs."""
+        entry = self._state.catalog.find(table)
+        if entry is None:
+            raise UnknownTable(f"there is no table {table}", hint=did_you_mean(table, self._state.catalog.names()))
+        replica = self._replicas.stages.get(entry.name)
+        if replica is None:
+            with self._changing_flows():
+                self._flows.build_again(entry.name)
+        elif isinstance(replica.source, MemorySource):
+            raise DefiniteError(
+                f"{entry.name} cannot be read again: programs write it, and all that they committed is here",
+                hint="name a table of a database, or a flow",
+            )
+        else:
+            raise_all(self._read_whole(replica.source.name, replica.table))
+
+    def _failures_of(self, table: str | None) -> list[BaseException]:
+        """What keeps a table from going on, or any table."""
+        if table is None:
+            return list(self.failures)
+        stages = self._flows.needed([table])
+        failed = self._running.failures
+        found = [failed[stage.name] for stage in stages if stage.name in failed]
+        stopped = [stage.stopped for stage in stages if isinstance(stage, ReplicaStage) and stage.name not in failed]
+        return [*found, *(each for each in stopped if each is not None)]
 
     def _catch_up(self, job: JobId) -> None:
         """Brings every table to the job, as far as that is possible, and tidies up."""
@@ -309,34 +346,30 @@ class Engine:
         assert self._executor is not None
         return self._executor
 
-    def resnapshot(self, source: str, tables: Collection[str] | None = None) -> JobId:
-        """Reads tables of a source whole again, by default all, and brings every table up to that; gives the newest job.
-
-        The remedy when a source's changes can no longer be followed. What differs from the replicas becomes changes, so
-        that history is kept. If a table had been stopped, jobs from before can no longer be read.
-        """
-        self._require_open()
+    def _read_whole(self, source: str, table: str | None = None) -> list[HeadgateError]:
+        """Reads a table of a source whole again, or all; gives what went wrong."""
         found = self._source(source)
-        wanted = self._checked_tables(source, tables)
-        stopped = [name for name in found.problems if wanted is None or name in wanted]
+        stopped = [name for name in found.problems if table in (None, name)]
         if stopped:
             # First the intention: after a crash, too, the job that holds what is read forgets those before it.
             self._state.record([(RESNAPSHOT, {"source": source, "tables": stopped})])
         self._rereading.add(source)
         try:
-            found.resnapshot(wanted)
+            found.resnapshot(None if table is None else [table])
+        except HeadgateError as error:
+            return [error]
         finally:
             self._rereading.discard(source)
-        return self.refresh()
+        return []
 
     def _reread(self) -> list[str]:
-        """Sources whose stopped tables have been read whole since the newest job."""
+        """Sources some of whose stopped tables have been read whole since the newest job."""
         found = []
         for name, tables in self._state.records.resnapshots.items():
             source = self._sources.get(name)
             if source is None or name in self._rereading or source.unopened is not None:
                 continue
-            if tables.isdisjoint(source.problems):
+            if not tables <= source.problems.keys():
                 found.append(name)
         return found
 
@@ -449,7 +482,7 @@ class Engine:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise DefiniteError("the warehouse is closed", hint="open it again with headgate.open(…)")
+            raise DefiniteError("the warehouse is closed", hint="open it again")
 
     def on_close(self, call: Callable[[], None]) -> None:
         """Has something that stands on the warehouse closed first."""

@@ -95,7 +95,7 @@ class Executor(ABC):
                         failure = self._failures[stage.name]
                         raise copy(failure) from failure.__cause__
                 if self._closed:
-                    raise DefiniteError("the warehouse was closed", hint="open it again with headgate.open(…)")
+                    raise DefiniteError("the warehouse was closed", hint="open it again")
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     return False

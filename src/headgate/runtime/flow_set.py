@@ -155,6 +155,27 @@ class FlowSet:
         """Takes the project's files as they are now, new ones too and without those that went."""
         self._define(self._declared)
 
+    def build_again(self, name: str) -> None:
+        """Builds a flow again from its inputs, and then the flows that read it."""
+        if name in self._procedures:
+            raise DefiniteError(
+                f"{name} holds what a procedure gave, which is not called again with the same changes",
+                hint="give the procedure another name: it is then called with all rows",
+            )
+        flow = self.get(name).plan
+        if flow.entry.is_versioned:
+            raise DefiniteError(
+                f"{name} keeps history, which cannot be made again from current rows",
+                where=flow.flow.where,
+                hint=f"if its source was not followed: `headgate refresh --table {flow.tables_read[0]}`; if its files are"
+                " damaged, restore a backup, or declare the dimension under another name",
+            )
+        again = {flow.name}
+        for running in self._flows.values():
+            if not again.isdisjoint(running.plan.tables_read):
+                again.add(running.plan.name)
+        self._define(self._declared, again)
+
     def declare(self, name: str, sql: str) -> None:
         """Adds a program's view, or replaces it."""
         self._define({**self._declared, name.casefold(): (name, sql)})
@@ -165,8 +186,11 @@ class FlowSet:
             raise DefiniteError(f"no program declared a flow {name}", hint="remove a project file's flow from its file")
         self._define({place: found for place, found in self._declared.items() if place != name.casefold()})
 
-    def _define(self, declared: Mapping[str, tuple[str, str]]) -> None:
-        """Makes the files' flows and these of programs the warehouse's: opens, builds, replaces and archives as needed."""
+    def _define(self, declared: Mapping[str, tuple[str, str]], again: Collection[str] = ()) -> None:
+        """Makes the files' flows and these of programs the warehouse's: opens, builds, replaces and archives as needed.
+
+        Flows to build `again` come in an order in which each stands before those that read it.
+        """
         statements = [
             *read_statements(self._state.project.flow_files),
             *(view_statement(name, sql) for name, sql in declared.values()),
@@ -187,7 +211,7 @@ class FlowSet:
             catalog.add(plan.entry)
             plans.append(plan)
         texts = {plan.name: declared[plan.name.casefold()][1] for plan in plans if plan.name.casefold() in declared}
-        stale = {plan.name for plan in plans if self._is_stale(plan)}
+        stale = {plan.name for plan in plans if plan.name in again or self._is_stale(plan)}
         # What is kept is opened before anything runs: its arrangements stand at the same job as their tables.
         for plan in plans:
             if plan.name not in stale:
@@ -200,7 +224,7 @@ class FlowSet:
         self._build_procedures(job, failures)
         for plan in plans:
             if plan.name in stale:
-                self._build(plan, texts.get(plan.name), job, failures)
+                self._build(plan, texts.get(plan.name), job, failures, again)
         for name in over_replaced:
             self._open_procedure(self._procedures[name].procedure, anew=True)
         self._open_late_procedures()
@@ -351,8 +375,14 @@ class FlowSet:
                     self._state.kept.forget(table.name)
                     self._state.tables.remove(table.name)
 
-    def _build(self, plan: FlowPlan, text: str | None, job: JobId, failures: Sequence[BaseException]) -> None:
-        """Fills a new flow from its inputs at a job and makes it durable; until then the old one answers."""
+    def _build(
+        self, plan: FlowPlan, text: str | None, job: JobId, failures: Sequence[BaseException], again: Collection[str]
+    ) -> None:
+        """Fills a new flow from its inputs at a job and makes it durable; until then the old one answers.
+
+        The new table has no changes from before the job, so the flows to build `again` that read it cannot go on without
+        being built: the ledger says so together with it.
+        """
         if plan.entry.is_versioned:
             self._replicas.warn_of_missed_versions(plan.name, plan.tables_read[0])
         before = self._state.records.flows.get(plan.name)
@@ -380,7 +410,13 @@ class FlowSet:
         columns = plan.entry.schema.jsonValue() if plan.entry.is_versioned else None
         record = FlowRecord(plan.name, plan.fingerprint, generation, plan.entry.is_versioned, text, columns=columns)
         tables = [(found, job) for table in flow.tables() for found in table.physical()]
-        self._state.checkpoint(tables, [(FLOW, record.body()), *self._forgotten_arrangements(flow)])
+        waiting = [
+            (FLOW, replace(known, fingerprint="").body())
+            for name, known in self._state.records.flows.items()
+            if name in again and plan.name in self.get(name).plan.tables_read
+        ]
+        forgotten = self._forgotten_arrangements(flow)
+        self._state.checkpoint(tables, [(FLOW, record.body()), *forgotten, *waiting])
         self._add(flow)
 
     def _forgotten_arrangements(self, flow: RunningFlow) -> list[tuple[str, dict[str, Any]]]:

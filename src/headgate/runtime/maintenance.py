@@ -105,9 +105,9 @@ def advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
 def _failure(stage: Stage, job: JobId, flow: Flow | None, error: Exception) -> FlowFailed:
     where = flow.where if flow is not None else None
     if isinstance(error, HeadgateError):
-        return FlowFailed(error.what, where=where, hint=error.hint)
+        return FlowFailed(error.what, where=where, hint=error.advice)
     return FlowFailed(
         f"flow {stage.name} failed in job {job}: {first_line(error)}",
         where=where,
-        hint="correct the flow or the data; earlier jobs are complete",
+        hint="correct the flow or the data, then `headgate resume`; earlier jobs are complete",
     )

@@ -239,7 +239,7 @@ class ProcedureStage:
             told = str(error).strip().splitlines()
             raise CallFailed(
                 f"procedure {self.name} failed in job {job}: {type(error).__name__}: {told[0] if told else 'no message'}",
-                hint="correct it and resume; earlier jobs are complete",
+                hint="correct it, then `headgate resume`; earlier jobs are complete",
             ) from error
 
     def _apply(self, made: Mapping[JobId, _Made], after: JobId, upto: JobId, batch: Batch) -> None:

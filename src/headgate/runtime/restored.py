@@ -9,6 +9,7 @@ from pathlib import Path
 from headgate.config.settings import Project
 from headgate.config.sources import PostgresSourceSettings
 from headgate.errors import HeadgateError
+from headgate.remedies import in_words_of, spoken
 from headgate.runtime.pinned import STREAMS, SourceEnd, newest_epoch
 
 
@@ -35,9 +36,9 @@ class RestoredSource:
 
 def advice(name: str, end: SourceEnd, storage: Path, project: Project | None) -> RestoredSource:
     """What to do about a source; with a project, its server is asked."""
-    call = f"call warehouse.resnapshot({name!r}), which keeps the history in the backup"
+    call = "`headgate refresh --full`, which keeps the history in the backup"
     goes_on: bool | None = None
-    remedy: str | None = f"open the warehouse, and should it say that the source's history is lost, {call}"
+    remedy: str | None = f"open the warehouse, and should it say that the source's history is lost: {call}"
     settings = None if project is None else project.sources.get(name)
     if not end.is_database:
         goes_on, what = True, "what programs committed later is not in the backup"
@@ -51,10 +52,11 @@ def advice(name: str, end: SourceEnd, storage: Path, project: Project | None) ->
             lost = _lost(project.name, name, settings, end, storage)
             goes_on = lost is None
             what = "its server has all that follows" if lost is None else lost
-            remedy = None if lost is None else f"open the warehouse and {call}"
+            remedy = None if lost is None else f"open the warehouse, then {call}"
         except HeadgateError as error:
             what = f"its server could not be asked: {error.what}"
-    return RestoredSource(name, end.position, end.committed_at, goes_on, what, remedy)
+    told = None if remedy is None else in_words_of(spoken(), remedy)
+    return RestoredSource(name, end.position, end.committed_at, goes_on, what, told)
 
 
 def _lost(project: str, name: str, settings: PostgresSourceSettings, end: SourceEnd, storage: Path) -> str | None:

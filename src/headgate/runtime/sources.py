@@ -22,7 +22,7 @@ from headgate.config.sources import (
     SourceSettings,
 )
 from headgate.delta.changes import JobId
-from headgate.errors import ConfigError, TransientError
+from headgate.errors import ConfigError, HeadgateError, TransientError
 from headgate.runtime.jobs import Job, JobChain
 from headgate.runtime.progress import OnProgress
 
@@ -53,19 +53,33 @@ def open_source(
             return PostgresSource(project, name, settings, log, clock, heard, large)
 
 
-def capture_all(sources: Mapping[str, Source], window: timedelta) -> dict[str, Sample]:
-    """Captures what every source has acknowledged by now; gives where each stood.
+def capture_all(sources: Mapping[str, Source], window: timedelta) -> tuple[dict[str, Sample], list[HeadgateError]]:
+    """Captures what every source has acknowledged by now; gives where each stood, and why some did not deliver.
 
     All sources are asked first and waited for afterwards, so that they work at the same time.
     """
-    samples = {name: source.sample() for name, source in sources.items()}
+    asked: dict[str, Sample] = {}
+    captured: dict[str, Sample] = {}
+    missing: list[HeadgateError] = []
     for name, source in sources.items():
-        if not source.capture(samples[name], window):
-            raise CaptureTimedOut(
-                f"source {name} did not deliver its newest changes within {window.total_seconds():g} s",
-                hint="look at the source's load and connection, or allow a longer deadline",
+        try:
+            asked[name] = source.sample()
+        except HeadgateError as error:
+            missing.append(error)
+    for name, sample in asked.items():
+        try:
+            if sources[name].capture(sample, window):
+                captured[name] = sample
+                continue
+            missing.append(
+                CaptureTimedOut(
+                    f"source {name} did not deliver its newest changes within {window.total_seconds():g} s",
+                    hint="look at the source's load and connection, or allow a longer deadline",
+                )
             )
-    return samples
+        except HeadgateError as error:
+            missing.append(error)
+    return captured, missing
 
 
 def next_job(

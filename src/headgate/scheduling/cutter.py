@@ -255,4 +255,4 @@ class Cutter:
 
 
 def _closed() -> DefiniteError:
-    return DefiniteError("the warehouse was closed", hint="open it again with headgate.open(…)")
+    return DefiniteError("the warehouse was closed", hint="open it again")

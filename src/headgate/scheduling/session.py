@@ -47,7 +47,7 @@ class Answer(SnapshotAnswer):
         if self._receipt is None:
             raise DefiniteError(
                 "an answer from a job that was named has no receipt",
-                hint="its job says what it holds: warehouse.job(…)",
+                hint="the jobs that are kept say what they hold; ask without a job for a receipt",
             )
         waited = replace(self._receipt.waited, read=self._receipt.waited.read + self.read_seconds)
         receipt = replace(self._receipt, waited=waited)

@@ -231,7 +231,7 @@ def _with(project: Project, name: str, value: Value) -> Project:
             source.pace.for_method(source.capture)
         return changed
     except ConfigError as error:
-        raise _refused(name, error.what, error.hint) from None
+        raise _refused(name, error.what, error.advice) from None
 
 
 def _put(whole: Settings | Mapping[str, object], path: list[str], value: Value) -> dict[str, object]:

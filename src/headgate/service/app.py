@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from headgate.service.metrics import MetricsRegistry, WarehouseCollector
 from headgate.service.openapi import document
 from headgate.service.permissions import ALIVE, BACKUP, READY
 from headgate.service.plain import to_plain
-from headgate.service.problems import InternalError, NotFound, NotReady
+from headgate.service.problems import InternalError, NotFound, NotReady, in_words_for
 from headgate.service.queries import Queries
 from headgate.service.tables import tables_with_freshness
 from headgate.warehouse.roles import Roles
@@ -88,7 +89,8 @@ class Service:
 
     def status(self, request: Request) -> Response:
         warehouse = self.opened()
-        return JSONResponse(
+        return _told(
+            request,
             {
                 "name": warehouse.project.name,
                 **to_plain(warehouse.status),
@@ -98,7 +100,7 @@ class Service:
                     {"id": run.id, "text": run.text, "phase": run.phase, "at": to_plain(run.at), "seconds": run.seconds}
                     for run in self.queries.running
                 ],
-            }
+            },
         )
 
     def tables(self, request: Request) -> Response:
@@ -113,25 +115,17 @@ class Service:
         try:
             explanation = warehouse.explain(request.path_params["flow"])
         except DefiniteError as error:
-            raise NotFound(error.what, where=error.where, hint=error.hint) from None
+            raise NotFound(error.what, where=error.where, hint=error.advice) from None
         return JSONResponse({**to_plain(explanation), "text": str(explanation)})
 
     async def refresh(self, request: Request) -> Response:
-        fields = await read_fields(request, self.limits, {"full": (bool,)})
-        warehouse = self.opened()
-
-        def work() -> int:
-            if fields.get("full"):
-                for source in warehouse.sources:
-                    warehouse.resnapshot(source)
-            return warehouse.refresh()
-
-        return JSONResponse({"job": await run_in_threadpool(work)})
+        fields = await read_fields(request, self.limits, {"full": (bool,), "table": (str,)})
+        return JSONResponse({"job": await run_in_threadpool(partial(self.opened().refresh, **fields))})
 
     def resume(self, request: Request) -> Response:
         warehouse = self.opened()
         warehouse.resume()
-        return JSONResponse({"failures": to_plain(warehouse.failures)})
+        return _told(request, {"failures": to_plain(warehouse.failures)})
 
     def settings(self, request: Request) -> Response:
         tuning = self.opened().tuning
@@ -219,13 +213,13 @@ def make_app(service: Service, token: str, hosts: Iterable[str], *, is_open: boo
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    return error_response(error)
+    return error_response(error, request.headers)
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     response = error_response(
-        NotFound(f"{request.method} {request.url.path}: {error.detail}", hint="see /openapi.json")
+        NotFound(f"{request.method} {request.url.path}: {error.detail}", hint="see /openapi.json"), request.headers
     )
     response.status_code = error.status_code
     response.headers.update(error.headers or {})
@@ -240,8 +234,13 @@ async def _answer_mistake(request: Request, error: Exception) -> Response:
     identity = request.scope.get("headgate.id", "-")
     _LOGGER.error("id=%s failed", identity, exc_info=error)
     return error_response(
-        InternalError("the service made a mistake", hint=f"its log says more: look for id={identity} and report it")
+        InternalError("the service made a mistake", hint=f"its log says more: look for id={identity} and report it"),
+        request.headers,
     )
+
+
+def _told(request: Request, content: dict[str, Any]) -> Response:
+    return JSONResponse(in_words_for(request.headers, content))
 
 
 def _limit(request: Request) -> int:

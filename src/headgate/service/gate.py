@@ -14,7 +14,7 @@ import ipaddress
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -32,6 +32,7 @@ from headgate.service.problems import (
     Unauthorized,
     error_to_json,
     headers_of,
+    in_words_for,
     status_of,
 )
 from headgate.warehouse.roles import Can, Roles
@@ -94,12 +95,13 @@ class Gate:
                 message["headers"] = [*message.get("headers", ()), *_HEADERS, (b"headgate-request", identity.encode())]
             await send(message)
 
+        headers = Headers(scope=scope)
         try:
-            problem = await self._problem(scope, Headers(scope=scope))
+            problem = await self._problem(scope, headers)
             if problem is None:
                 await self._app(scope, receive, sending)
             else:
-                await error_response(problem)(scope, receive, sending)
+                await error_response(problem, headers)(scope, receive, sending)
         except Exception:
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             raise
@@ -162,7 +164,7 @@ class Gate:
             return None
         return NotPermitted(
             f"the role {role.name} can {role.can}, and this needs a role that can {needed}",
-            hint=f"use the token of one that can; who administers the service makes one: headgate role add NAME --can {needed}",
+            hint=f"use the token of one that can; who administers the service makes one: `headgate role add NAME --can {needed}`",
         )
 
     def _remote_backup(self, path: str, headers: Headers) -> HeadgateError | None:
@@ -174,9 +176,9 @@ class Gate:
         return None
 
 
-def error_response(error: BaseException) -> JSONResponse:
-    """The answer to a request that failed."""
-    return JSONResponse({"error": error_to_json(error)}, status_of(error), headers_of(error))
+def error_response(error: BaseException, headers: Mapping[str, str]) -> JSONResponse:
+    """The answer to a request, which has these headers, that failed."""
+    return JSONResponse(in_words_for(headers, {"error": error_to_json(error)}), status_of(error), headers_of(error))
 
 
 def _name(host: str) -> str | None:

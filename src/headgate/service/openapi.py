@@ -76,11 +76,19 @@ def _paths(limits: Limits) -> Schema:
     history = _operation("The latest jobs and the receipts of the latest queries, the newest last.", 400, 503)
     limit = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
     history["parameters"] = [{"name": "limit", "in": "query", "schema": limit}]
-    refresh = _operation(
-        "Bring every table up to date; `full` reads the sources' tables whole again.", *_BODY, 409, 503
+    refresh = _operation("Bring every table up to date.", *_BODY, 409, 503)
+    whole = "Read all tables of all sources whole again first."
+    one = "Read this source table whole again first, or build this flow again from its inputs."
+    refresh["requestBody"] = _body(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "full": {"type": ["boolean", "null"], "default": False, "description": whole},
+                "table": {"type": ["string", "null"], "default": None, "description": one},
+            },
+        }
     )
-    full = {"type": ["boolean", "null"], "default": False}
-    refresh["requestBody"] = _body({"type": "object", "additionalProperties": False, "properties": {"full": full}})
     change = _operation("Change a setting while the warehouse runs, or reset it to the project file's.", *_BODY, 503)
     change["requestBody"] = _body(
         {

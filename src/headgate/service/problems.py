@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -15,11 +16,13 @@ from headgate.errors import (
     Fenced,
     FlowFailed,
     HeadgateError,
+    MultipleProblems,
     SnapshotGone,
     TooStale,
     TransientError,
     WarehouseBusy,
 )
+from headgate.remedies import SURFACES, Surface, in_words_of
 from headgate.runtime.flows import first_line
 from headgate.runtime.retrying import is_transient
 
@@ -90,7 +93,9 @@ _STATUSES: dict[type[BaseException], HTTPStatus] = {
 
 
 def status_of(error: BaseException) -> int:
-    """The HTTP status of an error: that of its nearest class that has one."""
+    """The HTTP status of an error: that of its nearest class that has one; of several problems, the first one's."""
+    if isinstance(error, MultipleProblems) and error.problems:
+        error = error.problems[0]
     kinds = type(error).__mro__
     return next((_STATUSES[kind] for kind in kinds if kind in _STATUSES), HTTPStatus.INTERNAL_SERVER_ERROR)
 
@@ -104,11 +109,39 @@ def headers_of(error: BaseException) -> dict[str, str]:
     return {}
 
 
+SURFACE = "headgate-surface"
+"""The header by which a client says in whose words it is to be told what to do."""
+
+
+def in_words_for(headers: Mapping[str, str], content: Any) -> Any:
+    """The content of a response with its hints in the words of whoever reads it."""
+    said = headers.get(SURFACE, "http")
+    surface: Surface = next((known for known in SURFACES if known == said), "http")
+
+    def told(value: Any, is_advice: bool = False) -> Any:
+        match value:
+            case str():
+                return in_words_of(surface, value) if is_advice else value
+            case dict():
+                return {name: told(field, is_advice or name in _ADVICE) for name, field in value.items()}
+            case list():
+                return [told(item, is_advice) for item in value]
+        return value
+
+    return told(content)
+
+
+_ADVICE = frozenset(("hint", "alarms"))
+
+
 def error_to_json(error: BaseException) -> dict[str, Any]:
-    """What happened, where, and what to do."""
+    """What happened, where, and what to do, which `in_words_for` puts into the reader's words."""
     if isinstance(error, HeadgateError):
         where = None if error.where is None else str(error.where)
-        return {"kind": type(error).__name__, "what": error.what, "where": where, "hint": error.hint}
+        told: dict[str, Any] = {"kind": type(error).__name__, "what": error.what, "where": where, "hint": error.advice}
+        if isinstance(error, MultipleProblems):
+            told["problems"] = [error_to_json(problem) for problem in error.problems]
+        return told
     return {"kind": type(error).__name__, "what": str(error), "where": None, "hint": None}
 
 

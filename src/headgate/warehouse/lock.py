@@ -51,7 +51,7 @@ class OwnerLock:
             if time.monotonic() > until:
                 raise WarehouseBusy(
                     f"the warehouse {folder.path} is in use by {holder}",
-                    hint="close it there, or open with takeover=True if that process is gone for good",
+                    hint="close it there, or end that process; a program can take over what a process that is gone for good had open",
                 )
             time.sleep(_PATIENCE / 10)
         user = _user_name(os.geteuid())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import psycopg
@@ -13,6 +13,7 @@ from headgate.capture.postgres.problems import SourceSetup, source_errors
 from headgate.capture.postgres.values import PostgresType, declared_type, spark_type
 from headgate.capture.shape import did_you_mean
 from headgate.capture.source import SourceTable
+from headgate.errors import DefiniteError
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,22 @@ def read_table(
         source_table=SourceTable(called or table, StructType(fields), key),
         declared_types=tuple((types or {}).items()),
     )
+
+
+def read_tables(
+    read: Mapping[str, Callable[[], PostgresTable]], captured: Collection[str]
+) -> tuple[dict[str, PostgresTable], dict[str, DefiniteError]]:
+    """The definitions of tables, and why some cannot be read: those that were captured before keep nobody from the others."""
+    present: dict[str, PostgresTable] = {}
+    absent: dict[str, DefiniteError] = {}
+    for name, one in read.items():
+        try:
+            present[name] = one()
+        except DefiniteError as error:
+            if name not in captured:
+                raise
+            absent[name] = error
+    return present, absent
 
 
 def read_again(connection: psycopg.Connection, table: PostgresTable) -> PostgresTable:

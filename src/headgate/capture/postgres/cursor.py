@@ -40,5 +40,5 @@ class CursorFile(Generic[State]):
         return CorruptWarehouse(
             f"this file is damaged: {why}",
             where=Location(str(self.path)),
-            hint="restore it from a copy, or read the source afresh",
+            hint="restore it from a copy",
         )

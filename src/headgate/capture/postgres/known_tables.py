@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import psycopg
 
@@ -66,8 +67,9 @@ class KnownTables:
         tables: Mapping[str, PostgresTable],
         known: Mapping[str, KnownTable],
         position: int,
+        absent: Mapping[str, DefiniteError] = MappingProxyType({}),
     ) -> None:
-        """`known` is how tables were when capture ended before this position."""
+        """`known` is how tables were when capture ended before this position; `absent` why some cannot be read now."""
         self.tables = dict(tables)
         self.rows = {name: EventRows(table) for name, table in tables.items()}
         self.fewest = {
@@ -77,13 +79,18 @@ class KnownTables:
         """Rows of the source may have as few columns, from before some were added; a batch may be read once more."""
         self.problems = {name: table.problem for name, table in known.items() if table.problem is not None}
         self._lock = threading.Lock()
+        for name, error in absent.items():
+            self._stop_locked(name, position, error.what, error.advice)
+        self._absent = {
+            name: replace(table, problem=self.problems.get(name)) for name, table in known.items() if name not in tables
+        }
         for name, before in known.items():
             if name in tables and name not in self.problems:
                 self._compare(name, _as_known(tables[name], before), tables[name], position)
 
     def known(self) -> dict[str, KnownTable]:
         with self._lock:
-            return {
+            return self._absent | {
                 name: KnownTable(table.oid, known_columns(table), self.problems.get(name), self.fewest[name])
                 for name, table in self.tables.items()
             }
@@ -115,7 +122,7 @@ class KnownTables:
         try:
             now = read_again(connection, table)
         except DefiniteError as error:
-            self._stop_locked(name, position, error.what, error.hint)
+            self._stop_locked(name, position, error.what, error.advice)
             return
         self._compare(name, table, now, position)
         partitions = [shape for oid, shape in shapes.items() if oid != table.oid and shape is not None]
@@ -139,7 +146,7 @@ class KnownTables:
             self._stop_locked(name, position, what, hint)
 
     def _stop_locked(self, name: str, position: int, what: str, hint: str | None) -> None:
-        self.problems.setdefault(name, TableProblem.of(position, what, hint))
+        self.problems.setdefault(name, TableProblem(position, what, hint))
 
 
 def _same(shape: Iterable[KnownColumn], known: Iterable[KnownColumn], *, ordered: bool) -> bool:

@@ -10,12 +10,13 @@ First contact is the load of all tables. A load that was interrupted starts over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import psycopg
 
-from headgate.capture.postgres.catalog import PostgresTable
+from headgate.capture.postgres.catalog import PostgresTable, read_tables
 from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.cursor import CursorFile
 from headgate.capture.postgres.load import load_tables
@@ -58,11 +59,13 @@ class LogHistory:
         self._definitions = {definition.called: definition for definition in definitions}
         self._log = opening.log
         self._file = CursorFile(opening.log.folder, LogState)
+        self._absent: dict[str, DefiniteError] = {}
+        """Tables that were captured before and cannot be read now, and why."""
         self.sessions = opening.sessions()
         try:
             self.server = LogServer(self.sessions, opening.clock)
-            present = self._present()
             state = self._file.read()
+            present = self._present({} if state is None else state.tables)
             self._state = self._new_slot(present, {}) if state is None else state
             self._forget_removed(present)
             self.tables = self._known(present)
@@ -85,8 +88,9 @@ class LogHistory:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Tables that the project names and that are not loaded yet."""
-        return tuple(name for name in self._definitions if name not in self.tables.tables)
+        """Tables that the project names, that the source has, and that are not loaded yet."""
+        there = {*self.tables.tables, *self._absent}
+        return tuple(name for name in self._definitions if name not in there)
 
     def tell(self, lsn: int) -> None:
         """Remembers that the server will hear of this position."""
@@ -147,6 +151,7 @@ class LogHistory:
         with self.sessions.borrow("publishing the tables") as connection:
             present = {name: self._definitions[name].read(connection) for name in names}
             require_logged(present.values())
+            self._absent = {name: error for name, error in self._absent.items() if name not in present}
             publish_tables(connection, self.name, {**self.tables.tables, **present}.values())
             entries = memberships(connection, self.name)
         again = {name for name in present if self._has_rows(name)}
@@ -157,17 +162,24 @@ class LogHistory:
 
     def begin_anew(self) -> None:
         """Gives up the slot for another one; all tables are missing until they are loaded again."""
-        present = self._present()
+        present = self._present(self._state.tables)
         self._state = self._new_slot(
             present, {name: replace(known, load=EVER, again=True) for name, known in self._state.tables.items()}
         )
         self.tables = self._known(present)
 
-    def _present(self) -> dict[str, PostgresTable]:
+    def _present(self, captured: Collection[str]) -> dict[str, PostgresTable]:
+        """The tables that the source has; of those that were captured before, some may be absent."""
+
+        def read(definition: TableDefinition) -> PostgresTable:
+            table = definition.read(connection)
+            require_logged([table])
+            return table
+
         with self.sessions.borrow("opening the source") as connection:
             require_server(connection, self.name)
-            present = {name: definition.read(connection) for name, definition in self._definitions.items()}
-        require_logged(present.values())
+            wanted = {name: partial(read, definition) for name, definition in self._definitions.items()}
+            present, self._absent = read_tables(wanted, captured)
         return present
 
     def _new_slot(self, present: Mapping[str, PostgresTable], tables: Mapping[str, KnownTable]) -> LogState:
@@ -186,7 +198,9 @@ class LogHistory:
     def _forget_removed(self, present: Mapping[str, PostgresTable]) -> None:
         """Takes tables that the project no longer names out of the publication; should they come back, they are loaded."""
         removed = {
-            name: known for name, known in self._state.tables.items() if name not in present and known.load < EVER
+            name: known
+            for name, known in self._state.tables.items()
+            if name not in self._definitions and known.load < EVER
         }
         if removed:
             with self.sessions.borrow("publishing the tables") as connection:
@@ -199,6 +213,11 @@ class LogHistory:
         tables: dict[str, PostgresTable] = {}
         problems: dict[str, TableProblem] = {}
         for name, known in self._state.tables.items():
+            if name in self._absent:
+                error = self._absent[name]
+                problems[name] = known.problem or TableProblem(self._log.end + 1, error.what, error.advice)
+                self._save_problem(name, problems[name])
+                continue
             if name not in present or known.load > self._log.end:
                 continue
             tables[name] = present[name]
@@ -208,9 +227,8 @@ class LogHistory:
             try:
                 tables[name] = with_columns(present[name], known.oid, known.columns)
             except DefiniteError as error:
-                problems[name] = problem = TableProblem.of(self._log.end + 1, error.what, error.hint)
-                stopped = {name: replace(known, problem=problem)}
-                self._save(replace(self._state, tables={**self._state.tables, **stopped}))
+                problems[name] = TableProblem(self._log.end + 1, error.what, error.advice)
+                self._save_problem(name, problems[name])
         return LogTables(tables, problems, catalog=self._catalog, changed=self._changed)
 
     def _load(
@@ -254,6 +272,11 @@ class LogHistory:
         table, problem = self.tables.tables[name], self.tables.problems.get(name)
         changed = known_table(table, known.entry, load=known.load, again=known.again, problem=problem)
         self._save(replace(self._state, tables={**self._state.tables, name: changed}))
+
+    def _save_problem(self, name: str, problem: TableProblem) -> None:
+        known = self._state.tables[name]
+        if known.problem != problem:
+            self._save(replace(self._state, tables={**self._state.tables, name: replace(known, problem=problem)}))
 
     def _save(self, state: LogState) -> None:
         self._file.write(state)

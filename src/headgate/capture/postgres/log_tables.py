@@ -146,7 +146,7 @@ class LogTables:
 
     def stop(self, name: str, position: int, error: DefiniteError) -> None:
         """Keeps the table's changes raw from this position on."""
-        self.problems[name] = TableProblem.of(position, error.what, error.hint)
+        self.problems[name] = TableProblem(position, error.what, error.advice)
         self._changed(name)
 
 

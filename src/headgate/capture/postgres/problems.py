@@ -61,9 +61,11 @@ RETRIED = "it is tried again"
 
 def at_first_contact(error: TransientError) -> TransientError:
     """The same error where nobody tries again: nothing of the source is here yet."""
-    if error.hint is None or RETRIED not in error.hint:
+    if error.advice is None or RETRIED not in error.advice:
         return error
-    hint = error.hint.replace(RETRIED, "nothing of it was captured before, so open the warehouse again once it answers")
+    hint = error.advice.replace(
+        RETRIED, "nothing of it was captured before, so open the warehouse again once it answers"
+    )
     return type(error)(error.what, where=error.where, hint=hint)
 
 

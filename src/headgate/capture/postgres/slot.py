@@ -19,7 +19,7 @@ from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.pgoutput import read_lsn
 from headgate.capture.postgres.problems import RETRIED, SourceHistoryLost, SourceSetup, SourceUnreachable, said
 
-RESNAPSHOT = "read its tables afresh: resnapshot; the history that headgate has is kept"
+RESNAPSHOT = "`headgate refresh --full` reads its tables whole again; the history that headgate has is kept"
 _LONGEST_NAME = 63
 BUSY_SECONDS = 5.0
 """How long a slot may still belong to a connection that is gone."""
@@ -102,8 +102,12 @@ def require_key(table: PostgresTable, identity: Iterable[str]) -> None:
 
 
 def publish_tables(connection: psycopg.Connection, name: str, tables: Iterable[PostgresTable]) -> None:
-    """Makes the publication list exactly these tables; a change holds for transactions that commit later."""
+    """Makes the publication list these tables, but for dropped ones; a change holds for transactions that commit later."""
     wanted = {table.oid: table.scanned for table in tables}
+    there = connection.execute("SELECT oid::int8 FROM pg_class WHERE oid = ANY(%s::oid[])", [list(wanted)]).fetchall()
+    wanted = {oid: wanted[oid] for (oid,) in there}
+    if not wanted:
+        return
     listed = sql.SQL(", ").join(wanted.values())
     publication = sql.Identifier(name)
     create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH ({})").format(publication, listed, _OPTIONS)

@@ -98,7 +98,8 @@ class PostgresSource:
     @property
     def problems(self) -> Mapping[str, TableProblem]:
         """Tables whose changes cannot be followed any more, and what to do about it."""
-        return {} if self._method is None else self._method.problems
+        found = {} if self._method is None else self._method.problems
+        return {name: problem.told_for(f"{self.name}.{name}") for name, problem in found.items()}
 
     @property
     def pace(self) -> Status | None:

@@ -6,14 +6,15 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import psycopg
 import pyarrow as pa
 
-from headgate.capture.postgres.catalog import PostgresTable
+from headgate.capture.postgres.catalog import PostgresTable, read_tables
 from headgate.capture.postgres.connection import connect, timeline_of
 from headgate.capture.postgres.cursor import CursorFile
-from headgate.capture.postgres.known_tables import KnownTables
+from headgate.capture.postgres.known_tables import KnownTable, KnownTables
 from headgate.capture.postgres.load import held_snapshot, load_tables
 from headgate.capture.postgres.opening import Opening
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup, source_errors
@@ -23,6 +24,7 @@ from headgate.capture.postgres.timestamp_polling import Poll, Poller
 from headgate.capture.postgres.timestamp_state import TimestampState
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.postgres.trigger_sql import next_transaction
+from headgate.errors import DefiniteError
 
 REMEMBER_EVERY = timedelta(seconds=10)
 """How old what is on disk may get while polls find nothing."""
@@ -47,14 +49,17 @@ class TimestampHistory:
         self._margin = margin
         self._file = CursorFile(opening.log.folder, TimestampState)
         self._state: TimestampState | None = None
+        self._absent: dict[str, DefiniteError] = {}
+        """Tables that were captured before and cannot be read now, and why."""
         self.sessions = opening.sessions(self._verify)
         try:
-            present = self._present()
+            before = self._file.read()
+            present = self._present({} if before is None else before.tables)
             self.warnings = self._warnings(present)
             """What the source's owner could do better."""
-            state = None if opening.afresh else self._file.read()
+            state = None if opening.afresh else before
             if state is None or not self._has_loaded(state, state.tables):
-                self._begin(present)
+                self._begin(present, {} if before is None else before.tables)
             else:
                 self._resume(state, present)
         except BaseException:
@@ -83,19 +88,22 @@ class TimestampHistory:
 
     def resnapshot(self, tables: Collection[str] | None) -> None:
         """Reads captured tables whole, or begins anew with all; no poll may run meanwhile."""
-        present = self._present()
+        present = self._present(self.state.tables)
         if tables is None:
-            self._begin(present)
-        else:
-            self._load(present, tuple(name for name in present if name in tables))
+            self._begin(present, self.state.tables)
+            return
+        for name in tables:
+            if name in self._absent:
+                raise self._absent[name]
+        self._load(present, tuple(name for name in present if name in tables))
 
     def _has_loaded(self, state: TimestampState, names: Collection[str]) -> bool:
         """Whether none of the tables was cut short while it was read whole."""
         return self.log.end >= state.load_position or not set(names) & set(state.loading)
 
-    def _begin(self, present: Mapping[str, PostgresTable]) -> None:
+    def _begin(self, present: Mapping[str, PostgresTable], before: Mapping[str, KnownTable]) -> None:
         self._state = None
-        self._know({}, None)
+        self._know({}, {name: before[name] for name in self._absent})
         self._load(present, tuple(present))
 
     def _resume(self, state: TimestampState, present: Mapping[str, PostgresTable]) -> None:
@@ -105,7 +113,7 @@ class TimestampHistory:
             if name in state.tables and state.tables[name].oid == table.oid and self._has_loaded(state, [name])
         }
         self._state, self._written_at = state, state.activity.at
-        self._know(kept, state)
+        self._know(kept, {name: state.tables[name] for name in (*kept, *self._absent)})
         added = tuple(name for name in present if name not in kept)
         if added:
             self._load(present, added)
@@ -117,7 +125,7 @@ class TimestampHistory:
         """Reads tables whole, as one transaction of the log. Others go on from their last poll."""
         at, position = self._opening.clock.now(), self.log.end + 1
         others = {name: table for name, table in self.tables.tables.items() if name not in names}
-        known = {name: table for name, table in self.tables.known().items() if name in others}
+        known = {name: table for name, table in self.tables.known().items() if name not in names}
         replacing = self.log.end > 0 and (self._state is None or bool(set(names) & set(self._state.tables)))
         with self.sessions.borrow("looking at running transactions") as connection:
             activity, timeline = read_activity(connection), timeline_of(connection)
@@ -125,7 +133,7 @@ class TimestampHistory:
             if self._state is None:
                 self._state = TimestampState(timeline, snapshot, activity, (), 0, {})
             tables = {**others, **{name: present[name] for name in names}}
-            self._know(tables, replace(self.state, tables=known))
+            self._know(tables, known)
             self._save(replace(self.state, loading=names, load_position=position, tables=self.tables.known()))
             load_tables(
                 self._opening,
@@ -140,18 +148,20 @@ class TimestampHistory:
     def _living(self, table: PostgresTable, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         return self._wanted[name].living(table, rows)
 
-    def _know(self, tables: Mapping[str, PostgresTable], state: TimestampState | None) -> None:
-        known = {} if state is None else {name: table for name, table in state.tables.items() if name in tables}
-        self.tables = KnownTables(tables, known, self.log.end + 1)
+    def _know(self, tables: Mapping[str, PostgresTable], known: Mapping[str, KnownTable]) -> None:
+        self.tables = KnownTables(tables, known, self.log.end + 1, self._absent)
         self._poller = Poller(self.sessions, self._wanted, self.tables, self.log, self._margin)
 
-    def _present(self) -> dict[str, PostgresTable]:
+    def _present(self, captured: Collection[str]) -> dict[str, PostgresTable]:
+        """The tables that the source has; of those that were captured before, some may be absent."""
         with (
             connect(self._opening.dsn, application=f"headgate {self._opening.name}") as connection,
             source_errors("opening the source"),
         ):
             _require_privileges(connection)
-            return {name: wanted.read(connection) for name, wanted in self._wanted.items()}
+            wanted = {name: partial(each.read, connection) for name, each in self._wanted.items()}
+            present, self._absent = read_tables(wanted, captured)
+        return present
 
     def _warnings(self, present: Mapping[str, PostgresTable]) -> tuple[str, ...]:
         with (

@@ -124,7 +124,7 @@ class Poller:
                     writer.write(name, wanted.events(rows, build, first + count))
                     count += rows.num_rows
                 except DefiniteError as error:
-                    self._tables.stop(name, writer.position, error.what, error.hint)
+                    self._tables.stop(name, writer.position, error.what, error.advice)
         total = sum(len(part) for part in versions)
         none = pa.array([], pa.string())
         return count, pa.concat_arrays([none, *versions]) if total <= REMEMBERED else none

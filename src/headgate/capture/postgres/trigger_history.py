@@ -11,11 +11,12 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import psycopg
 
 from headgate.capture.postgres import trigger_sql
-from headgate.capture.postgres.catalog import PostgresTable, read_table
+from headgate.capture.postgres.catalog import PostgresTable, read_table, read_tables
 from headgate.capture.postgres.connection import connect, timeline_of
 from headgate.capture.postgres.cursor import CursorFile
 from headgate.capture.postgres.known_tables import KnownTable, KnownTables
@@ -32,6 +33,7 @@ from headgate.capture.postgres.trigger_state import (
     batch_at,
     first_position,
 )
+from headgate.errors import DefiniteError
 
 _NOTHING = "1:1:"
 """A snapshot that sees no transaction."""
@@ -53,6 +55,8 @@ class TriggerHistory:
         self._file = CursorFile(opening.log.folder, TriggerState)
         self._lock = threading.Lock()
         self._durable = (0, _NOTHING)
+        self._absent: dict[str, DefiniteError] = {}
+        """Tables that were captured before and cannot be read now, and why."""
         self.timed = False
         self.sessions = opening.sessions(self._verify)
         self._state = self._file.read()
@@ -142,8 +146,11 @@ class TriggerHistory:
         present = self._present()
         if tables is None:
             self._begin(present, batch)
-        else:
-            self._load_into(present, tuple(name for name in present if name in tables), batch)
+            return
+        for name in tables:
+            if name in self._absent:
+                raise self._absent[name]
+        self._load_into(present, tuple(name for name in present if name in tables), batch)
 
     def remove(self) -> None:
         """Drops the triggers and the audit table at the source, and forgets about them here."""
@@ -158,9 +165,10 @@ class TriggerHistory:
         return set(state.loading) != set(state.tables) or self.log.end >= first_position(state.batch)
 
     def _begin(self, present: Mapping[str, PostgresTable], batch: int) -> None:
+        before = {} if self._state is None else self._state.tables
         self._state = None
         token = secrets.token_hex(8)
-        self.tables = self._known_tables({}, {})
+        self.tables = self._known_tables({}, {name: before[name] for name in self._absent})
         with self.sessions.borrow("installing the triggers") as connection:
             trigger_sql.install(connection, self.objects, token)
             timeline = timeline_of(connection)
@@ -172,14 +180,14 @@ class TriggerHistory:
         loaded = self.log.end >= first_position(state.batch) or not state.loading
         known = {name: table for name, table in state.tables.items() if loaded or name not in state.loading}
         kept = {name: table for name, table in present.items() if name in known and known[name].oid == table.oid}
-        self.tables = self._known_tables(kept, {name: known[name] for name in kept})
+        self.tables = self._known_tables(kept, {name: state.tables[name] for name in (*kept, *self._absent)})
         if loaded and not state.loading:
             # A crash may have cut it short; what the log has is left out.
             self.publish(self.read(self._range(state.batch, state.after, state.upto)))
         added = tuple(name for name in present if name not in kept)
         if added:
             self._load_into(present, added, self._next_batch)
-        gone = [name for name in state.tables if name not in present]
+        gone = [name for name in state.tables if name not in self._definitions]
         if gone:
             with self.sessions.borrow("removing triggers") as connection:
                 trigger_sql.drop_triggers(connection, self.objects, [state.tables[name].oid for name in gone])
@@ -193,7 +201,7 @@ class TriggerHistory:
         at = self._opening.clock.now()
         with held_snapshot(self._opening) as (snapshot, exported):
             others = {name: table for name, table in self.tables.tables.items() if name not in names}
-            known = {name: table for name, table in self.tables.known().items() if name in others}
+            known = {name: table for name, table in self.tables.known().items() if name not in names}
             self.tables = self._known_tables(others, known)
             if others:
                 self.publish(self.read(self._range(batch, state.upto, snapshot)))
@@ -221,18 +229,21 @@ class TriggerHistory:
             self._durable = (batch, snapshot)
 
     def _present(self) -> dict[str, PostgresTable]:
+        """The tables that the source has; of those that were captured before, some may be absent."""
         with connect(self._opening.dsn, application=f"headgate {self.objects.name}") as connection:
-            return {
-                name: read_table(connection, each.table, each.key, called=name, types=each.types)
+            wanted = {
+                name: partial(read_table, connection, each.table, each.key, called=name, types=each.types)
                 for name, each in self._definitions.items()
             }
+            present, self._absent = read_tables(wanted, () if self._state is None else self._state.tables)
+        return present
 
     @property
     def _next_batch(self) -> int:
         return batch_at(self.log.end) + 1 if self.log.end else 0
 
     def _known_tables(self, tables: Mapping[str, PostgresTable], known: Mapping[str, KnownTable]) -> KnownTables:
-        return KnownTables(tables, known, self.log.end + 1)
+        return KnownTables(tables, known, self.log.end + 1, self._absent)
 
     def _range(self, batch: int, after: str, upto: str) -> SnapshotRange:
         return SnapshotRange(batch, 0, after, upto, self._opening.clock.now(), timedelta(0))

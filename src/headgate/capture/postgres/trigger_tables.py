@@ -24,5 +24,5 @@ def decode_notes(
         except UnknownColumns as error:
             tables.stop(name, position, str(error))
         except DefiniteError as error:
-            tables.stop(name, position, error.what, error.hint)
+            tables.stop(name, position, error.what, error.advice)
     return raw_name(name), raw_changes(notes, columns)

@@ -24,7 +24,7 @@ export async function ask(path, { method = "GET", body, signal } = {}) {
     response = await fetch(path, {
       method,
       cache: "no-store",
-      headers: token ? { Authorization: `Bearer ${token}` } : {},
+      headers: { "Headgate-Surface": "command-line", ...(token && { Authorization: `Bearer ${token}` }) },
       body: body && JSON.stringify(body),
       signal: signal ?? AbortSignal.timeout(PATIENCE),
     });
