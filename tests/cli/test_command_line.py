@@ -55,7 +55,7 @@ def test_a_mistake_of_the_user_is_two_lines_without_a_traceback(tmp_path: Path) 
     assert found.stdout == ""
     assert found.stderr.splitlines() == [
         f"error: there is no project file {tmp_path / 'headgate.yml'}",
-        "hint: headgate init makes one; --project names the folder of another",
+        "hint: `headgate init` makes one; --project names the folder of another",
     ]
 
 
