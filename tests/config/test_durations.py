@@ -22,6 +22,10 @@ from headgate.config.durations import format_duration, parse_duration, parse_siz
         ("1h 30m", timedelta(hours=1, minutes=30)),
         (" 2d ", timedelta(days=2)),
         ("7us", timedelta(microseconds=7)),
+        ("0.3s", timedelta(milliseconds=300)),
+        (".5s", timedelta(milliseconds=500)),
+        ("1.5h", timedelta(minutes=90)),
+        ("1m0.25s", timedelta(minutes=1, milliseconds=250)),
     ],
 )
 def test_a_duration_is_a_number_with_its_unit(text: str, expected: timedelta) -> None:
@@ -29,7 +33,7 @@ def test_a_duration_is_a_number_with_its_unit(text: str, expected: timedelta) ->
 
 
 @pytest.mark.parametrize(
-    "value", [10, 1.5, True, None, "", "10", "m", "10x", "-5s", "30m1h", "1m1m", "1.5h", "99999999999d"]
+    "value", [10, 1.5, True, None, "", "10", "m", "10x", "-5s", "30m1h", "1m1m", "1..5h", "0.0000001s", "99999999999d"]
 )
 def test_anything_else_is_not_a_duration(value: object) -> None:
     with pytest.raises(ValueError):

@@ -22,6 +22,12 @@ SECONDS = timedelta(seconds=5)
         ("SELECT 1 currency bound 10 minutes;", "SELECT 1", Tail(MINUTES)),
         ("SELECT 1\n-- why\nCURRENCY BOUND '10m' ; -- end", "SELECT 1\n-- why", Tail(MINUTES)),
         ("SELECT 1 CURRENCY BOUND ANY", "SELECT 1", Tail(ANY)),
+        ("SELECT 1 CURRENCY BOUND 0.3 SEC", "SELECT 1", Tail(timedelta(milliseconds=300))),
+        (
+            "SELECT 1 CURRENCY BOUND 0.3s DEADLINE '1.5s'",
+            "SELECT 1",
+            Tail(timedelta(seconds=0.3), timedelta(seconds=1.5)),
+        ),
         ("SELECT 1 CURRENCY BOUND 0 DEADLINE 5 SEC", "SELECT 1", Tail(timedelta(0), SECONDS)),
         ("SELECT 1 DEADLINE 5s /* a */ WHEN STALE Serve", "SELECT 1", Tail(None, SECONDS, "serve")),
         ("SELECT 1 WHEN STALE WAIT CURRENCY BOUND 10M DEADLINE 5000MS", "SELECT 1", Tail(MINUTES, SECONDS, "wait")),

@@ -18,7 +18,7 @@ from typing import Final, Literal, get_args
 
 from sqlglot.tokenizer_core import TokenType
 
-from headgate.config.durations import DURATION_HINT, parse_duration
+from headgate.config.durations import DURATION_HINT, NUMBER, parse_duration, times
 from headgate.config.settings import WhenStale
 from headgate.errors import DefiniteError, FlowError, Location
 from headgate.sql.positions import QueryText, tokenize
@@ -39,7 +39,7 @@ _UNITS = {
     **dict.fromkeys(("H", "HOUR", "HOURS"), timedelta(hours=1)),
     **dict.fromkeys(("D", "DAY", "DAYS"), timedelta(days=1)),
 }
-_NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([A-Za-z]*)", re.ASCII)
+_NUMBER = re.compile(rf"({NUMBER})([A-Za-z]*)", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _UNIT_HINT = "write a number and MS, SEC, MIN, HOUR or DAY, or a text such as '10m'"
 
@@ -250,11 +250,10 @@ class _Clauses:
         return self._times(number[1], _UNITS[unit], at)
 
     def _times(self, number: str, unit: timedelta, at: int) -> timedelta:
-        microseconds = Decimal(number) * (unit // timedelta(microseconds=1))
         try:
-            return timedelta(microseconds=int(microseconds))
-        except OverflowError:
-            raise self._words.error(at, f"the duration {number} is too long", _UNIT_HINT) from None
+            return times(number, unit)
+        except ValueError as error:
+            raise self._words.error(at, str(error), _UNIT_HINT) from None
 
 
 def _saying(tail: Tail, values: Mapping[str, Value | None]) -> Tail:
