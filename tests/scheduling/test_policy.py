@@ -21,6 +21,7 @@ from headgate.scheduling.policy import (
     Offer,
     Overlays,
     Reuse,
+    SystemJob,
     SystemJobSettings,
     TableGoal,
     choose,
@@ -273,7 +274,18 @@ GOAL = TableGoal("sales", timedelta(minutes=1), at(-50), takes=timedelta(seconds
     ],
 )
 def test_a_job_runs_without_a_query_for_a_reason(activity: Activity, reason: str | None) -> None:
-    assert system_job(activity, SYSTEM, NOW) == reason
+    found = system_job(activity, SYSTEM, NOW)
+    assert (None if found is None else found.reason) == reason
+
+
+def test_a_job_names_its_tables_apart_from_its_reason() -> None:
+    """A table may be named as a part of its source is: the words of a reason choose nothing."""
+    goals = [replace(GOAL, table="shop"), replace(GOAL, table="late", as_of=at(-70)), replace(GOAL, as_of=NOW)]
+    full = replace(IDLE, unprocessed_bytes={"shop_db": 1001}, goals=goals)
+    assert system_job(full, SYSTEM, NOW) == SystemJob("the stream of shop_db holds 1,001 bytes, more than 1,000", None)
+    found = system_job(replace(IDLE, goals=goals), SYSTEM, NOW)
+    assert found is not None and found.tables == {"shop", "late"}
+    assert found.reason == "late would fall behind its target_lag of 1m, and 1 more"
 
 
 MEMORY = Overlays(bytes=100, oldest_at=at(-60), waiting=0, asked_at=at(-10))

@@ -6,14 +6,19 @@ import _thread
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from headgate import Receipt, Warehouse
+from headgate.capture.memory import MemorySource
+from headgate.capture.postgres.problems import SourceHistoryLost, SourceUnreachable
+from headgate.capture.source import Freshness
 from headgate.clock import ManualClock
-from headgate.errors import Cancelled, DefiniteError, SnapshotGone, TooStale
+from headgate.delta.changes import BEGINNING
+from headgate.errors import Cancelled, DefiniteError, HeadgateError, SnapshotGone, StorageFull, TooStale
 from headgate.runtime.answer import Answer as SnapshotAnswer
 from headgate.runtime.reading import Reader, Snapshot
 from headgate.runtime.spark_sessions import SparkSessions
@@ -186,6 +191,51 @@ def test_a_missed_deadline_fails_serves_or_waits(bank: Warehouse) -> None:
     assert served.receipt.missed and "deadline" in str(served.receipt)
     assert totals(served) == {1: 10}
     assert totals(bank.sql(f"{ALL} DEADLINE 1 MS WHEN STALE WAIT")) == {1: 15}
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        StorageFull("no space left in /data", hint="free space there"),
+        SourceUnreachable("PostgreSQL at bank cannot be reached", hint="it is tried again"),
+    ],
+)
+def test_a_missed_bound_names_what_keeps_the_source_from_delivering(
+    bank: Warehouse, monkeypatch: pytest.MonkeyPatch, trouble: HeadgateError
+) -> None:
+    deposit(bank, (1, 1, 10))
+    assert totals(bank.sql(ALL)) == {1: 10}
+    status = replace(bank.sources["bank"].status, trouble=trouble)
+    monkeypatch.setattr(MemorySource, "status", status)
+    monkeypatch.setattr(MemorySource, "captured", Freshness(0, BEGINNING))
+    monkeypatch.setattr(MemorySource, "capture", lambda self, upto, window: False)
+    with pytest.raises(TooStale, match=rf"old \(bank\): {trouble.what}") as missed:
+        bank.sql(f"{ALL} DEADLINE 0.1 SEC")
+    assert str(missed.value.hint).startswith(f"{trouble.hint}; allow a longer deadline")
+    served = bank.sql(f"{ALL} DEADLINE 0.1 SEC WHEN STALE SERVE")
+    assert served.receipt.why_missed == f"the deadline passed: {trouble}"
+    assert totals(served) == {1: 10}
+
+
+def test_a_source_that_stopped_does_not_keep_anyone_from_what_there_is(
+    bank: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deposit(bank, (1, 1, 10))
+    bank.sql(ALL).close()
+    lost = SourceHistoryLost("the slot is gone", hint="`headgate refresh --full`")
+
+    def fail(self: MemorySource, upto: object, window: object) -> bool:
+        raise lost
+
+    monkeypatch.setattr(MemorySource, "status", replace(bank.sources["bank"].status, trouble=lost))
+    monkeypatch.setattr(MemorySource, "captured", Freshness(0, BEGINNING))
+    monkeypatch.setattr(MemorySource, "capture", fail)
+    with pytest.raises(SourceHistoryLost):
+        bank.sql(f"{ALL} DEADLINE 5 SEC")
+    served = bank.sql(f"{ALL} DEADLINE 5 SEC WHEN STALE SERVE")
+    assert served.receipt.why_missed == "the slot is gone (`warehouse.refresh(full=True)`)" and totals(served) == {
+        1: 10
+    }
 
 
 def test_a_cancelled_query_lets_go_of_everything(bank: Warehouse) -> None:

@@ -24,6 +24,7 @@ from headgate.scheduling.policy import (
     MaterializationSettings,
     Need,
     Overlays,
+    SystemJob,
     SystemJobSettings,
     TableGoal,
     materialization,
@@ -117,18 +118,14 @@ class Background:
     def _system_job(self) -> None:
         scheduler, state = self._scheduler, self._scheduler.state
         limits, settings = state.project.limits, state.project.background
-        goals = self._goals()
-        activity = Activity(scheduler.waiting, scheduler.asked_at, self._unprocessed(), goals)
+        activity = Activity(scheduler.waiting, scheduler.asked_at, self._unprocessed(), self._goals())
         idle_after = settings.idle_after if settings.system_jobs else _NEVER
-        reason = system_job(activity, SystemJobSettings(limits.stream_bytes, idle_after), state.clock.now())
+        wanted = system_job(activity, SystemJobSettings(limits.stream_bytes, idle_after), state.clock.now())
         full = any(source.log.over_limit for source in scheduler.sources.values())
-        if reason is not None and time.monotonic() >= self._not_before:
-            late = [goal.table for goal in goals if goal.table in reason]
-            self._run(tuple(late) if late else tuple(stage.name for stage in scheduler.flows.stages()), reason)
-        if reason is None and self._upkeep.held_bytes > limits.overlay_bytes and self._lagging():
-            self._run(
-                tuple(stage.name for stage in scheduler.flows.stages()), "tables that lag behind hold back too much"
-            )
+        if wanted is None and self._upkeep.held_bytes > limits.overlay_bytes and self._lagging():
+            self._run(SystemJob("tables that lag behind hold back too much"))
+        elif wanted is not None and time.monotonic() >= self._not_before:
+            self._run(wanted)
         if full and self._upkeep.is_behind:
             # Only what is materialized can leave the stream.
             self._upkeep.release()
@@ -138,9 +135,11 @@ class Background:
         newest = self._scheduler.state.chain.newest
         return any(stage.target.through < newest for stage in self._scheduler.flows.stages())
 
-    def _run(self, tables: tuple[str, ...], reason: str) -> None:
+    def _run(self, wanted: SystemJob) -> None:
         scheduler = self._scheduler
-        self._record("system job", reason)
+        every = (stage.name for stage in scheduler.flows.stages())
+        tables = tuple(every if wanted.tables is None else wanted.tables)
+        self._record("system job", wanted.reason)
         now = scheduler.state.clock.now()
         sources = scheduler.flows.sources_of(tables)
         need = Need(scheduler.number(), sources, now, now + _PATIENCE, frozenset(tables))
@@ -156,9 +155,7 @@ class Background:
         for table in scheduler.state.catalog.names():
             lag = scheduler.flows.target_lag(table)
             if lag is not None:
-                through = scheduler.reader.through(table)
-                sources = scheduler.flows.sources_of([table])
-                as_of = min((scheduler.state.chain.as_of(through, name) for name in sources), default=None)
+                as_of = scheduler.as_of(table)
                 if as_of is not None:
                     found.append(TableGoal(table, lag, as_of, _TICK))
         return found

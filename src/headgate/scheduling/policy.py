@@ -205,18 +205,30 @@ class SystemJobSettings:
     idle_after: timedelta = timedelta(seconds=30)
 
 
-def system_job(activity: Activity, settings: SystemJobSettings, now: datetime) -> str | None:
-    """Why a job should run that no query asked for; None when none should. Only the stream limit does not wait for queries."""
+@dataclass(frozen=True, slots=True)
+class SystemJob:
+    """A job that no query asked for: what it brings up to date, and why, in words that nothing is decided by."""
+
+    reason: str
+    tables: frozenset[str] | None = None
+    """None is every table."""
+
+
+def system_job(activity: Activity, settings: SystemJobSettings, now: datetime) -> SystemJob | None:
+    """The job that should run without a query; None when none should. Only the stream limit does not wait for queries."""
     held, fullest = max(((held, name) for name, held in activity.unprocessed_bytes.items()), default=(0, ""))
     if held > settings.stream_bytes:
-        return f"the stream of {fullest} holds {held:,} bytes, more than {settings.stream_bytes:,}"
+        return SystemJob(f"the stream of {fullest} holds {held:,} bytes, more than {settings.stream_bytes:,}")
     if activity.waiting:
         return None
-    for goal in sorted(activity.goals, key=lambda goal: goal.as_of + goal.target_lag - goal.takes):
-        if now + goal.takes >= goal.as_of + goal.target_lag:
-            return f"{goal.table} would fall behind its target_lag of {format_duration(goal.target_lag)}"
+    due = [goal for goal in activity.goals if now + goal.takes >= goal.as_of + goal.target_lag]
+    if due:
+        first = min(due, key=lambda goal: goal.as_of + goal.target_lag - goal.takes)
+        others = f", and {len(due) - 1} more" if len(due) > 1 else ""
+        reason = f"{first.table} would fall behind its target_lag of {format_duration(first.target_lag)}{others}"
+        return SystemJob(reason, frozenset(goal.table for goal in due))
     if held > 0 and now - activity.asked_at >= settings.idle_after:
-        return f"no query came for {format_duration(settings.idle_after)} and {fullest} has changes"
+        return SystemJob(f"no query came for {format_duration(settings.idle_after)} and {fullest} has changes")
     return None
 
 

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import Sample, Source
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
-from headgate.errors import Cancelled, FlowFailed, SnapshotGone, TooStale, TransientError
+from headgate.errors import Cancelled, FlowFailed, HeadgateError, SnapshotGone, TooStale, TransientError
 from headgate.runtime.executor import Executor
 from headgate.runtime.flow_set import FlowSet
 from headgate.runtime.reading import Reader, Snapshot
@@ -93,6 +93,25 @@ class Scheduler:
     def __post_init__(self) -> None:
         self.asked_at = self.state.clock.now()
 
+    def as_of(self, table: str) -> datetime | None:
+        """The instant up to which a table has what its sources acknowledged; None for a table of no source.
+
+        While a source is idle, capture alone moves that instant on: it has looked, and nothing is there that the table
+        lacks.
+        """
+        # Read before the logs: what was acknowledged before it is in them.
+        captured = {name: self.sources[name].captured.at for name in self.flows.sources_of([table])}
+        chain = self.state.chain
+        with self.state.lock:
+            through = self.reader.through(table)
+            instants = [
+                max(chain.as_of(through, name), at)
+                if self.sources[name].log.end <= chain.position(name, through)
+                else chain.as_of(through, name)
+                for name, at in captured.items()
+            ]
+        return min(instants, default=None)
+
     def number(self) -> int:
         """A number that no other need has."""
         return next(self._numbers)
@@ -158,10 +177,29 @@ class Scheduler:
             job = self._job(query)
             if job is not None:
                 self._bring(query, job)
-        except (_DeadlinePassed, TransientError, FlowFailed) as problem:
-            if isinstance(problem, Cancelled) or query.bound.when_stale != "serve":
+        except (_DeadlinePassed, HeadgateError) as problem:
+            if not self._may_serve(query, problem):
                 raise self._too_stale(query, problem) from None
-            query.missed = "the deadline passed" if isinstance(problem, _DeadlinePassed) else str(problem)
+            query.missed = str(problem)
+            if isinstance(problem, (_DeadlinePassed, CaptureTimedOut)):
+                trouble = self._trouble(query)
+                query.missed = f"the deadline passed{'' if trouble is None else f': {trouble}'}"
+
+    def _may_serve(self, query: Query, problem: Exception) -> bool:
+        """Whether what there is answers the query although it could not be made fresher."""
+        if isinstance(problem, Cancelled) or query.bound.when_stale != "serve":
+            return False
+        passing = isinstance(problem, (_DeadlinePassed, TransientError, FlowFailed))
+        return passing or any(problem is self.sources[name].status.trouble for name in query.sources)
+
+    def _trouble(self, query: Query) -> HeadgateError | None:
+        """What keeps one of the query's sources from delivering, or one of its tables from taking it."""
+        failures = self.executor.failures
+        found = [
+            *(self.sources[name].status.trouble for name in sorted(query.sources)),
+            *(failures.get(stage.name) for stage in self.flows.needed(query.tables)),
+        ]
+        return next((each for each in found if isinstance(each, HeadgateError)), None)
 
     def _job(self, query: Query) -> JobId | None:
         """The job to bring the tables to; None when they are where they must be."""
@@ -267,9 +305,12 @@ class Scheduler:
         assert query.bound.deadline is not None
         age = query.bound.max_staleness
         wanted = "answer" if age is None else f"answer at most {age.total_seconds():g} s old"
+        trouble = self._trouble(query)
+        why = "" if trouble is None else f": {trouble.what}"
+        first = f"{trouble.advice}; " if trouble is not None and trouble.advice else ""
         return TooStale(
-            f"no {wanted} could be made within {query.bound.deadline.total_seconds():g} s{gap}",
-            hint="allow a longer deadline or a larger max_staleness, or say WHEN STALE SERVE to get what there is",
+            f"no {wanted} could be made within {query.bound.deadline.total_seconds():g} s{gap}{why}",
+            hint=f"{first}allow a longer deadline or a larger max_staleness, or say WHEN STALE SERVE to get what there is",
         )
 
     def _receipt(self, query: Query, job: JobId, as_of: Mapping[str, datetime]) -> Receipt:

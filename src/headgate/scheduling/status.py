@@ -75,8 +75,7 @@ def observe(scheduler: Scheduler, upkeep: Upkeep, leases: Leases, actions: Itera
     for name in state.catalog.names():
         needed = scheduler.flows.needed([name])
         through = scheduler.reader.through(name)
-        as_of = [chain.as_of(through, source) for source in scheduler.flows.sources_of([name])]
-        at = min(as_of, default=None)
+        at = scheduler.as_of(name)
         at = None if at == BEGINNING else at
         failure = next((str(failures[stage.name]) for stage in needed if stage.name in failures), None)
         lag = None if at is None else max(timedelta(0), now - at)

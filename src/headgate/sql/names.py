@@ -75,16 +75,18 @@ def output_name(text: str) -> str:
     return re.sub(r"_+", "_", re.sub(r"\W", "_", text.replace("*", "star"))).strip("_").lower() or "column"
 
 
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that are spelled most like this one, if any are."""
+    spelled = {folded(item): item for item in known}
+    return [spelled[item] for item in difflib.get_close_matches(folded(name), list(spelled), n=2, cutoff=0.6)]
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint with the nearest known names."""
-    spelled = {folded(item): item for item in known}
-    near = difflib.get_close_matches(folded(name), list(spelled), n=2, cutoff=0.6)
-    if near:
-        return "did you mean " + " or ".join(spelled[item] for item in near) + "?"
-    if spelled:
-        listed = sorted(spelled.values())
-        return "known: " + ", ".join(listed[:12]) + (", …" if len(listed) > 12 else "")
-    return None
+    names = sorted({folded(item): item for item in known}.values())
+    if near := nearest(name, names):
+        return f"did you mean {' or '.join(near)}?"
+    return f"known: {', '.join(names[:12])}{', …' if len(names) > 12 else ''}" if names else None
 
 
 class NameAllocator:

@@ -16,7 +16,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from headgate.config.durations import DURATION_HINT, parse_duration
 from headgate.errors import FlowError, Location
-from headgate.sql.names import did_you_mean
+from headgate.sql.names import did_you_mean, nearest
 from headgate.sql.positions import tokenize
 
 LOOKUP_MISS = "lookup_miss"
@@ -279,8 +279,7 @@ class _StatementParser:
         near = self._text[token.start : token.end + 1]
         words = ("MATERIALIZED", "STREAMING", "FLOW", "VIEW", "TABLE", "AS", "SEQUENCE", "STORED", "TRACK", "KEYS")
         if hint is None and near.upper() not in words:
-            guess = did_you_mean(near, words)
-            hint = guess if guess is not None and guess.startswith("did you mean") else None
+            hint = did_you_mean(near, words) if nearest(near, words) else None
         return FlowError(f"{what}, found '{near}'", where=self._place(token), hint=hint)
 
     def _place(self, token: Token) -> Location:
