@@ -29,7 +29,7 @@ def test_a_failing_job_is_named_and_others_go_on(tmp_path: Path, spark_sessions:
         bank.close_job()
         deposit(bank, (3, 1, 20))
         for table in ("shares", "big"):
-            with pytest.raises(FlowFailed, match=r"bank\.sql:4: flow shares failed in job 2: .*DIVIDE_BY_ZERO"):
+            with pytest.raises(FlowFailed, match=r"bank\.sql:5: flow shares failed in job 2: .*DIVIDE_BY_ZERO"):
                 bank.sql(f"SELECT * FROM {table}")
         assert totals(bank.sql("SELECT branch, total FROM totals")) == {1: 30}
         assert {row.id for row in bank.session().sql("SELECT id FROM shares CURRENCY BOUND ANY").collect()} == {1}

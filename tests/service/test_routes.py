@@ -9,8 +9,9 @@ from pyspark.errors import PySparkException
 
 from headgate import errors
 from headgate.errors import DefiniteError, HeadgateError, TransientError
+from headgate.runtime.spark_problems import query_problem
 from headgate.service import Server, app
-from headgate.service.problems import headers_of, spark_problem, status_of
+from headgate.service.problems import headers_of, status_of
 from tests.service.asking import ask
 
 
@@ -66,8 +67,8 @@ def test_every_error_has_a_status_and_says_when_to_come_again() -> None:
 
 
 def test_problems_of_spark_are_told_as_headgates() -> None:
-    large = spark_problem(PySparkException("Total size … is bigger than spark.driver.maxResultSize (1024.0 MiB)"))
+    large = query_problem(PySparkException("Total size … is bigger than spark.driver.maxResultSize (1024.0 MiB)"), "")
     assert isinstance(large, DefiniteError) and "maxResultSize" in str(large.hint)
-    assert isinstance(spark_problem(PySparkException("ExecutorLostFailure (executor 1 exited)")), TransientError)
-    plain = spark_problem(PySparkException("[DIVIDE_BY_ZERO] Division by zero.\nmore"))
-    assert plain.what == "the query cannot be answered: [DIVIDE_BY_ZERO] Division by zero."
+    assert isinstance(query_problem(PySparkException("ExecutorLostFailure (executor 1 exited)"), ""), TransientError)
+    plain = query_problem(PySparkException("[DIVIDE_BY_ZERO] Division by zero.\n== SQL =="), "")
+    assert plain.what == "the query cannot be answered: [DIVIDE_BY_ZERO] Division by zero"

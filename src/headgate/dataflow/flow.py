@@ -21,6 +21,8 @@ class MaterializedView:
     result: Node | Fragment
     outputs: tuple[str, ...]
     properties: dict[str, str] = field(default_factory=dict, compare=False)
+    query_line: int = field(default=1, compare=False)
+    """Of the text's first word, in the file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,16 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 from headgate.delta.changes import JobId
-from headgate.errors import DefiniteError, SnapshotGone, TooStale
+from headgate.errors import SnapshotGone, TooStale
 from headgate.runtime.partitions import Batches, ReadLimit
 from headgate.runtime.query_work import Interruption, TimeIsOver
 from headgate.runtime.reads import Rows
+from headgate.runtime.spark_problems import query_problem
 from headgate.runtime.spark_reading import SparkReading
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.storage import Folder
@@ -38,7 +39,9 @@ class Answer:
         reading: SparkReading,
         release: Callable[[], None],
         interruption: Interruption | None = None,
+        text: str = "",
     ) -> None:
+        """`text` is the query as it was written."""
         self._dataframe = dataframe
         self.job = job
         self.read_seconds = 0.0
@@ -50,6 +53,7 @@ class Answer:
         self._reading = reading
         self._interruption = interruption or Interruption()
         self._release = release
+        self._text = text
         self._finalizer = weakref.finalize(self, release)
 
     @property
@@ -100,10 +104,12 @@ class Answer:
         frame, began = self.dataframe, time.monotonic()
         allowed = self._allowed_seconds
         try:
-            with self._interruption.at_work(), storage_problems(self._storage), _memory_problems():
+            with self._interruption.at_work(), storage_problems(self._storage):
                 yield frame, None if allowed is None else began + allowed - self.read_seconds
         except TimeIsOver:
             raise self._too_late(self.read_seconds + time.monotonic() - began) from None
+        except (PySparkException, Py4JError) as error:
+            raise query_problem(error, self._text) from error
         finally:
             self.read_seconds += time.monotonic() - began
 
@@ -122,23 +128,3 @@ class Answer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-@contextmanager
-def _memory_problems() -> Iterator[None]:
-    """Raises an error with a remedy in place of what Spark says when its memory does not suffice."""
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        text = str(error)
-        if "spark.driver.maxResultSize" in text:
-            raise DefiniteError(
-                "the answer is larger than spark.driver.maxResultSize, which is what Spark hands over at once",
-                hint="ask for fewer rows or columns, read it with to_arrow(), or raise the setting: spark: {…}",
-            ) from None
-        if "OutOfMemoryError" in text or "Cannot grow BufferHolder" in text:
-            raise DefiniteError(
-                "the query needs more memory than Spark has",
-                hint="ask for smaller values, or raise spark: {spark.driver.memory: …}",
-            ) from None
-        raise

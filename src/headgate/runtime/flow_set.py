@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
@@ -27,7 +28,6 @@ from headgate.runtime.flows import (
     Planner,
     RunningFlow,
     Stage,
-    first_line,
     open_flow,
     table_path,
     zone_of,
@@ -36,6 +36,7 @@ from headgate.runtime.procedures import Procedure, ProcedureStage, check_zones
 from headgate.runtime.records import ARRANGEMENT, FLOW, FLOW_ARCHIVED, PROCEDURE, PROCEDURE_ARCHIVED, FlowRecord
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.replicas import Replicas
+from headgate.runtime.spark_problems import flow_problem
 from headgate.runtime.state import State
 from headgate.sql.statements import TARGET_LAG
 from headgate.warehouse.spec import TableSpec
@@ -401,10 +402,9 @@ class FlowSet:
             for stage in flow.stages:
                 assert not isinstance(stage, ReplicaStage)
                 stage.build(job, batch)
-        except PySparkException as error:
-            raise FlowFailed(
-                f"flow {plan.name} could not be built at job {job}: {first_line(error)}", where=plan.flow.where
-            ) from error
+        except (PySparkException, Py4JError) as error:
+            why, where = flow_problem(error, plan.flow)
+            raise FlowFailed(f"flow {plan.name} could not be built at job {job}: {why}", where=where) from error
         finally:
             batch.close()
         columns = plan.entry.schema.jsonValue() if plan.entry.is_versioned else None

@@ -23,6 +23,7 @@ from headgate.runtime.definitions import fingerprint
 from headgate.runtime.dimension_stage import DimensionStage, event_log
 from headgate.runtime.procedures import ProcedureStage
 from headgate.runtime.replica_stage import ReplicaStage
+from headgate.runtime.spark_problems import flow_problem
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.tables import INTERNAL, Checkpoint, Tables
 from headgate.runtime.view_stage import ViewStage
@@ -121,7 +122,8 @@ class Planner:
             read = [f"{table}={inputs[table]}" for table in plan.tables_read if table in inputs]
             return replace(plan, fingerprint=fingerprint(flow, plan.entry.schema.simpleString(), *read))
         except (PySparkException, Py4JJavaError) as error:
-            raise FlowError(f"flow {flow.name}: {first_line(error)}", where=flow.where) from None
+            why, where = flow_problem(error, flow)
+            raise FlowError(f"flow {flow.name}: {why}", where=where) from None
         finally:
             views.close()
 
@@ -281,11 +283,3 @@ def open_flow(
 def table_path(name: str, generation: int) -> str:
     """Where a flow's table lies: its name, from the second definition on with its number."""
     return name if generation == 1 else f"{name}.{generation}"
-
-
-def first_line(error: BaseException) -> str:
-    """The telling line of an error from Spark."""
-    text = str(error).strip() or type(error).__name__
-    if "StackOverflowError" in text:
-        return "it chains or nests more operators than Spark can follow; divide it"
-    return text.splitlines()[0]

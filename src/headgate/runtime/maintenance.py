@@ -18,11 +18,13 @@ from headgate.dataflow.flow import Flow
 from headgate.delta.changes import JobId
 from headgate.errors import FlowFailed, HeadgateError, TransientError
 from headgate.runtime.batch import Batch
-from headgate.runtime.flows import Stage, first_line
+from headgate.runtime.flows import Stage
 from headgate.runtime.jobs import JobChain
 from headgate.runtime.procedures import CallFailed
 from headgate.runtime.retrying import is_transient, retried
+from headgate.runtime.spark_problems import flow_problem
 from headgate.warehouse.problems import storage_problems
+from headgate.warehouse.spark_errors import condition_of, reason_of
 from headgate.warehouse.storage import Folder
 
 
@@ -91,9 +93,10 @@ def advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
         if is_transient(error):
             # Not the flow's failure: it is met again when someone asks again.
             raise SparkTrouble(
-                f"Spark could not run {stage.name}: {first_line(error)}", hint="ask again when its executors are back"
+                f"Spark could not run {stage.name}: {reason_of(error).words}",
+                hint="ask again when its executors are back",
             ) from error
-        if isinstance(error, Py4JError):
+        if isinstance(error, Py4JError) and condition_of(error) is None:
             raise
         after = stage.target.through
         if upto - after == 1 or isinstance(error, CallFailed):
@@ -103,11 +106,11 @@ def advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
 
 
 def _failure(stage: Stage, job: JobId, flow: Flow | None, error: Exception) -> FlowFailed:
-    where = flow.where if flow is not None else None
     if isinstance(error, HeadgateError):
-        return FlowFailed(error.what, where=where, hint=error.advice)
+        return FlowFailed(error.what, where=flow.where if flow is not None else None, hint=error.advice)
+    why, where = flow_problem(error, flow)
     return FlowFailed(
-        f"flow {stage.name} failed in job {job}: {first_line(error)}",
+        f"flow {stage.name} failed in job {job}: {why}",
         where=where,
         hint="correct the flow or the data, then `headgate resume`; earlier jobs are complete",
     )

@@ -7,18 +7,19 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from threading import RLock
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from headgate.dataflow.graph import Scan
 from headgate.dataflow.relation import column_list, quoted
 from headgate.delta.changes import JobId
-from headgate.errors import DefiniteError, Location, UnknownTable
+from headgate.errors import Location, UnknownTable
 from headgate.runtime.answer import Answer
-from headgate.runtime.flows import FlowPlan, first_line
+from headgate.runtime.flows import FlowPlan
 from headgate.runtime.query_work import Interruption
 from headgate.runtime.reads import Reads
+from headgate.runtime.spark_problems import query_problem
 from headgate.runtime.spark_reading import SparkReading
 from headgate.runtime.state import State
 from headgate.runtime.stored import StoredTable
@@ -100,18 +101,25 @@ class Reader:
 
         try:
             frame = self._reading.work.run(plan, interruption, until)
-        except (PySparkException, Py4JJavaError) as error:
+        except (PySparkException, Py4JError) as error:
             snapshot.release()
             known = translate(error, self._storage)
             if known is not None:
                 raise known from error
-            raise DefiniteError(f"the query cannot be answered: {first_line(error)}") from None
+            raise query_problem(error, text) from None
         except BaseException:
             snapshot.release()
             raise
         same = snapshot.same(text) if is_repeatable(text) else None
         return Answer(
-            frame, snapshot.job, self._storage, self.reads.rows(same), self._reading, snapshot.release, interruption
+            frame,
+            snapshot.job,
+            self._storage,
+            self.reads.rows(same),
+            self._reading,
+            snapshot.release,
+            interruption,
+            text,
         )
 
     def constant(self, rows: Sequence[tuple[str, ...]], columns: str) -> Answer:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PythonException
 
 from headgate.errors import StorageFull, TransientError
+from headgate.warehouse.spark_errors import condition_of, reason_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ _PASSING = (
     "RpcTimeout",
     "Futures timed out",
 )
-_LASTING = ("UserRaised", "[CAST_", "[DIVIDE_BY_ZERO", "[ARITHMETIC_", "[NUMERIC_", "PythonException")
+"""What Spark says of a lost executor or connection, for which it has no condition."""
 
 Found = TypeVar("Found")
 
@@ -41,10 +42,11 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, TransientError):
         # A full disk does not empty itself within seconds.
         return not isinstance(error, StorageFull)
-    if not isinstance(error, PySparkException | Py4JError):
+    if not isinstance(error, PySparkException | Py4JError) or isinstance(error, PythonException):
         return False
     text = str(error)
-    return any(sign in text for sign in _PASSING) and not any(sign in text for sign in _LASTING)
+    # What has a condition is about the query or its data, whatever the data say.
+    return any(sign in text for sign in _PASSING) and condition_of(error) is None
 
 
 def retried(work: Callable[[], Found], what: str, pauses: tuple[float, ...] = PAUSES) -> Found:
@@ -55,6 +57,6 @@ def retried(work: Callable[[], Found], what: str, pauses: tuple[float, ...] = PA
         except Exception as error:
             if not is_transient(error):
                 raise
-            _LOGGER.warning("tried again in %.1f s: %s failed: %s", pause, what, str(error).partition("\n")[0])
+            _LOGGER.warning("tried again in %.1f s: %s failed: %s", pause, what, reason_of(error).words)
             time.sleep(pause * random.uniform(0.5, 1.0))
     return work()

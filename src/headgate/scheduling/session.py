@@ -35,6 +35,7 @@ class Answer(SnapshotAnswer):
             answer._reading,
             answer._release,
             answer._interruption,
+            answer._text,
         )
         self._receipt = receipt
         if receipt is not None and receipt.bound.ends_at_deadline:

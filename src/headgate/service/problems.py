@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from headgate.errors import (
     CorruptWarehouse,
     DefiniteError,
@@ -23,8 +20,6 @@ from headgate.errors import (
     WarehouseBusy,
 )
 from headgate.remedies import SURFACES, Surface, in_words_of
-from headgate.runtime.flows import first_line
-from headgate.runtime.retrying import is_transient
 
 
 class NotFound(DefiniteError):
@@ -143,16 +138,3 @@ def error_to_json(error: BaseException) -> dict[str, Any]:
             told["problems"] = [error_to_json(problem) for problem in error.problems]
         return told
     return {"kind": type(error).__name__, "what": str(error), "where": None, "hint": None}
-
-
-def spark_problem(error: PySparkException | Py4JError) -> HeadgateError:
-    """Why Spark could not read an answer's rows."""
-    text = first_line(error)
-    if is_transient(error):
-        return TransientError(f"the query could not be answered: {text}", hint="ask again")
-    if "spark.driver.maxResultSize" in str(error):
-        return DefiniteError(
-            "the answer is larger than Spark hands over at once",
-            hint="ask for fewer rows or columns, or raise spark: {spark.driver.maxResultSize: …}",
-        )
-    return DefiniteError(f"the query cannot be answered: {text}")

@@ -19,12 +19,12 @@ from pyspark.errors import PySparkException
 
 from headgate.errors import Cancelled, DefiniteError
 from headgate.runtime.partitions import Batches, ReadLimit
+from headgate.runtime.spark_problems import query_problem
 from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.session import Answer, Session
 from headgate.service.bodies import QueryBody
 from headgate.service.formats import CONTENT_TYPES, arrow_pieces, compact_json, first_rows, in_parts, json_pieces
 from headgate.service.limits import Limits
-from headgate.service.problems import spark_problem
 from headgate.warehouse.problems import format_size
 
 PART_BYTES = 256 << 10
@@ -96,7 +96,7 @@ class Run:
                 types = [field.dataType.simpleString() for field in answer.dataframe.schema.fields]
                 receipt = _receipt_of(answer)
         except (PySparkException, Py4JError) as error:
-            raise spark_problem(error) from None
+            raise query_problem(error, body.sql) from None
         self.phase = "sending"
         self._require_whole(batches)
         return self._encoded(batches, types, receipt)

@@ -41,12 +41,24 @@ def lower_view(statement: CreateView, catalog: Catalog) -> MaterializedView:
         fragment, names = builder.build(tree, failure)
         outputs = checked_names(names, query.location(tree))
         return MaterializedView(
-            statement.name, statement.query_text, statement.where, fragment, outputs, dict(statement.properties)
+            statement.name,
+            statement.query_text,
+            statement.where,
+            fragment,
+            outputs,
+            dict(statement.properties),
+            statement.query_line,
         )
     outputs = checked_names([item.name for item in lowered.fields], query.location(tree))
     node = named(lowered, outputs)
     return MaterializedView(
-        statement.name, statement.query_text, statement.where, node, outputs, dict(statement.properties)
+        statement.name,
+        statement.query_text,
+        statement.where,
+        node,
+        outputs,
+        dict(statement.properties),
+        statement.query_line,
     )
 
 

@@ -17,17 +17,17 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from headgate.errors import CorruptWarehouse, HeadgateError, StorageFull
+from headgate.warehouse.spark_errors import condition_of
 from headgate.warehouse.storage import Folder
 
 FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded")
+DAMAGED_CONDITIONS = ("FAILED_READ_FILE", "PATH_NOT_FOUND")
 DAMAGED_TEXTS = (
-    "FAILED_READ_FILE",
     "is not a Parquet file",
     "ChecksumException",
     "could not verify page integrity",
     "Could not read footer",
     "FileNotFoundException",
-    "PATH_NOT_FOUND",
 )
 SPARK_FILE = re.compile(r"(?:file:|[a-z0-9]+://)/*(/[^\s,;'\"]+?\.parquet)")
 REPAIR_HINT = "restore the file from a backup, or remove the table's folder to have it built again"
@@ -67,7 +67,10 @@ def translate(error: BaseException, folder: Folder, needed: int | None = None) -
         return storage_full(folder, needed)
     if isinstance(error, PySparkException | Py4JJavaError):
         text = str(error)
-        if any(mark in text for mark in DAMAGED_TEXTS):
+        condition = condition_of(error)
+        if (condition is not None and condition.startswith(DAMAGED_CONDITIONS)) or any(
+            mark in text for mark in DAMAGED_TEXTS
+        ):
             found = SPARK_FILE.search(text)
             return damaged(found.group(1) if found else folder.address, _spark_reason(text))
     return None
@@ -86,7 +89,7 @@ def storage_problems(folder: Folder, needed: int | None = None) -> Iterator[None
 
 
 def _spark_reason(text: str) -> str:
-    for mark in DAMAGED_TEXTS[1:]:
+    for mark in DAMAGED_TEXTS:
         for line in text.splitlines():
             if mark in line:
                 return line.strip()[:300]
