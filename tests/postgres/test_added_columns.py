@@ -10,6 +10,7 @@ import pytest
 import headgate
 from headgate.runtime.spark_sessions import SparkSessions
 from tests.postgres.warehouses import project, rows
+from tests.waiting import eventually
 
 FLOWS = """
 CREATE STREAMING TABLE city;
@@ -62,3 +63,68 @@ def test_an_added_column_is_carried_on(
         connection.execute("DELETE FROM cities WHERE id = 4")
         warehouse.refresh()
         assert rows(warehouse, "SELECT COUNT(*) FROM city WHERE __end_at IS NULL") == [(3,)]
+
+
+@pytest.mark.parametrize("capture", ["log", "trigger", "timestamp"])
+def test_a_column_that_is_added_with_values_is_carried_on(
+    spark_sessions: SparkSessions, database: str, connection: psycopg.Connection, tmp_path: Path, capture: str
+) -> None:
+    """Rows from before have them without being written, so no change tells: the table is read whole by itself."""
+    connection.execute(
+        "CREATE TABLE cities (id int PRIMARY KEY, name text, note text, at timestamptz DEFAULT clock_timestamp());"
+        "CREATE TABLE notes (id int PRIMARY KEY, at timestamptz DEFAULT clock_timestamp());"
+        "INSERT INTO cities VALUES (1, 'Bern'), (2, 'Genf')"
+    )
+    settings = project(tmp_path, database, capture, ["cities", "notes"], FLOWS)
+    if capture == "timestamp":
+        settings["sources"]["bank"]["tables"] = {"cities": {"updated": "at"}, "notes": {"updated": "at"}}  # type: ignore[index]
+    with headgate.open(settings) as warehouse:
+        warehouse.refresh()
+        connection.execute("ALTER TABLE cities ADD COLUMN rank int NOT NULL DEFAULT 7")
+        connection.execute("INSERT INTO cities (id, name, rank) VALUES (3, 'Chur', 1); INSERT INTO notes VALUES (1)")
+        warehouse.refresh()
+        assert not warehouse.failures
+        found = "SELECT id, rank FROM bank.cities ORDER BY id"
+        assert rows(warehouse, found) == [(1, 7), (2, 7), (3, 1)]
+        # Nothing that could be read before is gone, and the dimension has the columns that it was made with.
+        assert warehouse.table("bank.cities", job=1).to_arrow().num_rows == 2
+        assert rows(warehouse, "SELECT id, name FROM city ORDER BY id") == [(1, "Bern"), (2, "Genf"), (3, "Chur")]
+        warehouse.flow("ranks", "SELECT rank, COUNT(*) AS n FROM bank.cities GROUP BY rank")
+        assert set(rows(warehouse, "SELECT * FROM ranks")) == {(7, 2), (1, 1)}
+        # Values that differ from row to row cannot be known otherwise either; and the flows that run go on.
+        connection.execute("ALTER TABLE cities ADD COLUMN code int NOT NULL DEFAULT (random() * 0)::int + 4")
+        connection.execute("UPDATE cities SET name = 'Berne', rank = 2, at = clock_timestamp() WHERE id = 1")
+        warehouse.refresh()
+        assert rows(warehouse, "SELECT id, rank, code FROM bank.cities ORDER BY id") == [
+            (1, 2, 4),
+            (2, 7, 4),
+            (3, 1, 4),
+        ]
+        assert set(rows(warehouse, "SELECT * FROM ranks")) == {(7, 1), (2, 1), (1, 1)}
+    connection.execute(
+        "ALTER TABLE cities ADD COLUMN open boolean NOT NULL DEFAULT true; DELETE FROM cities WHERE id = 3"
+    )
+    connection.execute("INSERT INTO cities (id, name, open) VALUES (4, 'Sion', false)")
+    with headgate.open(settings) as warehouse:
+        warehouse.refresh()
+        # Reading the table whole also shows what polls do not see.
+        assert rows(warehouse, "SELECT id, open FROM bank.cities ORDER BY id") == [(1, True), (2, True), (4, False)]
+        assert not warehouse.failures
+
+
+def test_a_column_is_there_before_anything_is_written(
+    spark_sessions: SparkSessions, database: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    connection.execute("CREATE TABLE cities (id int PRIMARY KEY, name text, note text); INSERT INTO cities VALUES (1)")
+    with headgate.open(project(tmp_path, database, "log", ["cities"], FLOWS)) as warehouse:
+        warehouse.refresh()
+        connection.execute("ALTER TABLE cities ADD COLUMN zip int")
+        connection.execute("ALTER TABLE cities ADD COLUMN rank int NOT NULL DEFAULT 7")
+
+        def found() -> bool:
+            warehouse.refresh()
+            return {"zip", "rank"} <= set(warehouse.table("bank.cities").dataframe.columns)
+
+        eventually(found)
+        assert rows(warehouse, "SELECT id, zip, rank FROM bank.cities") == [(1, None, 7)]
+        assert not warehouse.failures

@@ -76,7 +76,6 @@ def test_other_changes_stop_the_table_and_no_other(
             "renamed": "the column v was renamed to w",
             "dropped": "the column v was dropped",
             "retyped": "the column v was changed from text to character varying(9)",
-            "defaulted": "the column n was added with a default or NOT NULL",
         }
         assert source.replica("well") == source_rows(connection, "well")
         raw = source.events("renamed__raw")
@@ -84,9 +83,10 @@ def test_other_changes_stop_the_table_and_no_other(
             (1, ["id", "w"], ["2", "y"]),
             (2, ["id", "w"], None),
         ]
-        assert [row["new"] for row in source.events("defaulted__raw")] == [["1", "z", "7"]]
+        # No change tells the values of rows from before, so the table is read whole by itself.
+        assert source.replica("defaulted") == source_rows(connection, "defaulted")
 
-        source.method.resnapshot(["defaulted", "dropped"])
+        source.method.resnapshot(["dropped"])
         assert sorted(source.method.problems) == ["renamed", "retyped"]
         connection.execute("INSERT INTO defaulted VALUES (3, 'after')")
         source.catch_up()

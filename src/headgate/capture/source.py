@@ -66,6 +66,8 @@ class TableProblem:
     position: int
     what: str
     hint: str | None
+    reread: bool = False
+    """Capture reads the table whole by itself; until that is done no job may hold what comes from this position on."""
 
     def told_for(self, table: str) -> TableProblem:
         """The problem with the whole remedy; `table` is the name that SQL has for the table."""

@@ -175,6 +175,16 @@ def read_tables(
     return present, absent
 
 
+def column_names(connection: psycopg.Connection, tables: Collection[int]) -> dict[int, frozenset[str]]:
+    """The columns that tables have now, without those that the source computes from others."""
+    found = connection.execute(
+        "SELECT attrelid::int8, array_agg(attname::text) FROM pg_attribute WHERE attrelid = ANY(%s::oid[])"
+        " AND attnum > 0 AND NOT attisdropped AND attgenerated = '' GROUP BY attrelid",
+        [list(tables)],
+    ).fetchall()
+    return {oid: frozenset(names) for oid, names in found}
+
+
 def read_again(connection: psycopg.Connection, table: PostgresTable) -> PostgresTable:
     """The table's definition as it is now."""
     return read_table(

@@ -1,13 +1,14 @@
 """The captured tables as headgate knows them, and what to do when a definition changes at the source.
 
-Added columns that hold NULL in all rows so far are carried on. Anything else, and a value that its column cannot hold,
-stops the table: the problem is there for those who read it, and other tables go on.
+Added columns that hold NULL in all rows so far are carried on; with others the table is read whole by itself. Anything else,
+and a value that its column cannot hold, stops the table: the problem is there for those who read it, and other tables go on.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -137,8 +138,23 @@ class KnownTables:
         changes = changed_columns(before, now)
         if not changes.harmless:
             self._stop_locked(name, position, f"{now.qualified}: {'; '.join(changes.others)}", None)
+        elif changes.why_reread is not None:
+            why = f"{now.qualified}: {changes.why_reread}"
+            self.problems.setdefault(name, TableProblem(position, why, None, reread=True))
         elif changes.added:
             self.tables[name], self.rows[name] = now, EventRows(now)
+
+    def being_read(self, names: Iterable[str], unread: Mapping[str, TableProblem], position: int) -> KnownTables:
+        """The same while tables are read whole, from where they are not whole any more: `unread`, or this position."""
+        found = copy(self)
+        reading = TableProblem(position, "it is not read whole yet", None, reread=True)
+        found.problems = {**self.problems, **{name: unread.get(name, reading) for name in names}}
+        return found
+
+    def give_up(self, name: str, error: DefiniteError) -> None:
+        """Stops a table that was to be read whole, and cannot be."""
+        with self._lock:
+            self.problems[name] = TableProblem(self.problems[name].position, error.what, error.advice)
 
     def stop(self, name: str, position: int, what: str, hint: str | None = None) -> None:
         """Keeps the table's changes raw from now on."""

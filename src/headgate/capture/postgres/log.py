@@ -25,10 +25,10 @@ from headgate.capture.postgres.log_history import LogHistory
 from headgate.capture.postgres.log_reader import LogReader
 from headgate.capture.postgres.log_server import Standing
 from headgate.capture.postgres.log_tables import TableDefinition
-from headgate.capture.postgres.opening import CapturedTables, Opening, Options
+from headgate.capture.postgres.opening import CapturedTables, Opening, Options, unread
 from headgate.capture.postgres.retained import RetainedWal
 from headgate.capture.source import Capabilities, Sample
-from headgate.errors import TransientError
+from headgate.errors import DefiniteError, TransientError
 
 GROUP_BYTES = 8 << 20
 """Messages held before they are decoded."""
@@ -68,6 +68,7 @@ class LogMethod(CapturedTables[LogHistory]):
         self._reader = self._new_reader()
         try:
             self._load(self._history.missing)
+            self._read_unread()
         except BaseException:
             self.close()
             raise
@@ -101,6 +102,7 @@ class LogMethod(CapturedTables[LogHistory]):
                 self._reader.drain(batch, rest=self.leisure.rest)
                 if worth_closing(now - self._published, batch - before, self._reader.durable - self._restart):
                     self._reader.disconnect()
+            self._read_unread()
             self._published = now
 
     def resnapshot(self, tables: Iterable[str] | None = None) -> None:
@@ -159,6 +161,15 @@ class LogMethod(CapturedTables[LogHistory]):
     def _load(self, tables: Iterable[str]) -> None:
         if names := tuple(tables):
             self._history.load(names, lambda consistent: self._reader.drain(consistent, before=consistent))
+
+    def _read_unread(self) -> None:
+        """Reads the tables whole whose rows have changed unseen; one that cannot be read is stopped."""
+        for name in unread(self._history.tables):
+            self._reader.disconnect()
+            try:
+                self._load([name])
+            except DefiniteError as error:
+                self._history.tables.stop(name, self._history.tables.problems[name].position, error)
 
     def _inspect(self) -> None:
         """Looks at the slot from time to time, also while a long stream is read."""

@@ -16,7 +16,7 @@ from functools import partial
 
 import psycopg
 
-from headgate.capture.postgres.catalog import PostgresTable, read_tables
+from headgate.capture.postgres.catalog import PostgresTable, column_names, read_tables
 from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.cursor import CursorFile
 from headgate.capture.postgres.load import load_tables
@@ -122,6 +122,7 @@ class LogHistory:
         with self.sessions.borrow("looking at the replication slot") as connection:
             status = read_slot(connection, self.name)
             entries = memberships(connection, self.name)
+            columns = column_names(connection, [table.oid for table in self.tables.tables.values()])
         if status.confirmed > self.told:
             raise SourceHistoryLost(
                 f"the replication slot {self.name} stands at {show_lsn(status.confirmed)}, but headgate has changes up to"
@@ -133,6 +134,10 @@ class LogHistory:
             if known.problem is None and entries.get(known.oid) != known.entry:
                 error = SourceSetup(f"{name} was dropped at the source, or taken out of the publication {self.name}")
                 self.tables.stop(name, position + self.offset, error)
+        for name, table in list(self.tables.tables.items()):
+            more = columns.get(table.oid, frozenset()) - {column.name for column in table.columns}
+            if more and name not in self.tables.problems:
+                self.tables.notice(name, position + self.offset)
         return status
 
     def drop(self) -> None:
@@ -247,15 +252,21 @@ class LogHistory:
                 name: known_table(table, entries[table.oid], load=position, again=replacing)
                 for name, table in tables.items()
             }
+            before = {name: each for name, each in self._state.tables.items() if name in known}
             self._save(replace(self._state, tables={**self._state.tables, **known}))
-            load_tables(
-                self._opening,
-                slot.snapshot,
-                list(tables.values()),
-                position=position,
-                at=at,
-                replacing=replacing,
-            )
+            try:
+                load_tables(
+                    self._opening,
+                    slot.snapshot,
+                    list(tables.values()),
+                    position=position,
+                    at=at,
+                    replacing=replacing,
+                )
+            except BaseException:
+                # Others go on, and their changes must not make it look as if this load were in the log.
+                self._save(replace(self._state, tables={**self._state.tables, **before}))
+                raise
         self.tables = self._known({**self.tables.tables, **tables})
 
     def _has_rows(self, name: str) -> bool:

@@ -1,8 +1,9 @@
 """The captured tables as the log shows them: which rows belong to which, and what to do when a table's shape changes.
 
 Each layout that the log announces is compared with what headgate knows of the table. Added columns that hold NULL in all
-rows so far are carried on. Anything else, and a value that its column cannot hold, stops the table: from that
-transaction on its changes are kept raw, and the problem is there for those who read it. Other tables go on.
+rows so far are carried on; with others the table is read whole by itself. Anything else, and a value that its column cannot
+hold, stops the table: from that transaction on its changes are kept raw, and the problem is there for those who read it.
+Other tables go on.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ class Transaction(NamedTuple):
     commit_at: int
     """Microseconds since 1970, on headgate's clock."""
     first: int
+
+
+class RowsChangedUnseen(SourceSetup):
+    """Rows from before have values that no change tells: the table is to be read whole."""
 
 
 class ColumnIdentity(Protocol):
@@ -136,6 +141,8 @@ class LogTables:
         changes = changed_columns(known, present)
         if not changes.harmless:
             raise SourceSetup(f"{known.qualified} changed its shape: {'; '.join(changes.others)}")
+        if changes.why_reread is not None:
+            raise RowsChangedUnseen(f"{known.qualified}: {changes.why_reread}")
         laid_out = with_columns(present, layout.relation, layout.columns)
         if len(laid_out.columns) > len(known.columns):
             if begun:
@@ -146,8 +153,22 @@ class LogTables:
 
     def stop(self, name: str, position: int, error: DefiniteError) -> None:
         """Keeps the table's changes raw from this position on."""
-        self.problems[name] = TableProblem(position, error.what, error.advice)
+        reread = isinstance(error, RowsChangedUnseen)
+        self.problems[name] = TableProblem(position, error.what, error.advice, reread)
         self._changed(name)
+
+    def notice(self, name: str, position: int) -> None:
+        """Takes note of columns that the source has more by now, although no row in the log has them yet."""
+        known, present = self.tables[name], self._catalog(name)
+        changes = changed_columns(known, present)
+        if not changes.harmless or not changes.added:
+            # What else has changed matters once there are rows.
+            return
+        if changes.why_reread is not None:
+            self.stop(name, position, RowsChangedUnseen(f"{known.qualified}: {changes.why_reread}"))
+        else:
+            self.tables[name] = present
+            self._changed(name)
 
 
 def _fits(table: PostgresTable, layout: Layout) -> bool:

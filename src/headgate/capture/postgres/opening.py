@@ -70,6 +70,11 @@ class History(Protocol):
 Known = TypeVar("Known", bound=History)
 
 
+def unread(tables: Tables) -> tuple[str, ...]:
+    """The tables that capture is to read whole by itself."""
+    return tuple(name for name, problem in tables.problems.items() if problem.reread)
+
+
 class CapturedTables(Generic[Known]):
     """What a method tells about its source, whatever the method."""
 
@@ -88,7 +93,20 @@ class CapturedTables(Generic[Known]):
     @property
     def problems(self) -> Mapping[str, TableProblem]:
         """Tables whose changes cannot be followed any more, and why."""
-        return MappingProxyType(dict(self._history.tables.problems))
+        found = dict(self._history.tables.problems)
+        return MappingProxyType({name: problem for name, problem in found.items() if not problem.reread})
+
+    @property
+    def rereading(self) -> tuple[str, ...]:
+        """Tables that are read whole again by themselves, in words."""
+        found = dict(self._history.tables.problems)
+        return tuple(f"{name} is read whole again: {each.what}" for name, each in found.items() if each.reread)
+
+    def whole_upto(self, captured: Callable[[], int]) -> int:
+        """The last captured position at which every table that can be followed is as it was at the source."""
+        # The tables are another object once all of them are whole, so what is asked later is still true of this one.
+        tables, position = self._history.tables, captured()
+        return min([position, *(each.position - 1 for each in list(tables.problems.values()) if each.reread)])
 
     def throughput(self) -> int:
         """Transactions that the database has committed so far, about ours excluded."""

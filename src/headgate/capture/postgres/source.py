@@ -122,7 +122,10 @@ class PostgresSource:
             retained_wal=None if retained is None else retained.bytes,
             retained_wal_limit=self._settings.retained_wal,
             slot_dropped=retained is not None and retained.dropped,
-            alarms=() if retained is None or retained.alarm is None else (retained.alarm,),
+            alarms=(
+                *(() if retained is None or retained.alarm is None else (retained.alarm,)),
+                *(() if method is None else (f"{self.name}.{each}" for each in method.rereading)),
+            ),
         )
 
     @property
@@ -136,7 +139,7 @@ class PostgresSource:
 
     def cut(self) -> int:
         self.log.sync()
-        return self.log.durable
+        return self.log.durable if self._method is None else self._method.whole_upto(lambda: self.log.durable)
 
     def capture(self, upto: Sample | datetime, window: timedelta) -> bool:
         return self._opened()[1].request(upto, window).met

@@ -16,11 +16,12 @@ from typing import Unpack
 
 from headgate.capture.gears.method import Task
 from headgate.capture.postgres.connection import clock_reading
-from headgate.capture.postgres.opening import CapturedTables, Opening, Options
+from headgate.capture.postgres.opening import CapturedTables, Opening, Options, unread
 from headgate.capture.postgres.timestamp_activity import MARGIN
 from headgate.capture.postgres.timestamp_history import TimestampHistory
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.source import Capabilities, Sample
+from headgate.errors import DefiniteError
 
 
 class TimestampMethod(CapturedTables[TimestampHistory]):
@@ -45,6 +46,7 @@ class TimestampMethod(CapturedTables[TimestampHistory]):
         self._lock, self._polling = threading.Lock(), threading.Lock()
         self._planned = self._begun = self._polled = options["log"].end
         self._planned_at = ""
+        self._read_unread()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -86,9 +88,12 @@ class TimestampMethod(CapturedTables[TimestampHistory]):
 
     def publish(self, batch: int) -> None:
         with self._polling:
+            # What was cut short before: nothing may be polled that would make it look as if it were done.
+            self._read_unread()
             with self._lock:
                 self._begun = batch
             self._history.poll(batch)
+            self._read_unread()
             with self._lock:
                 self._polled = batch
 
@@ -96,6 +101,14 @@ class TimestampMethod(CapturedTables[TimestampHistory]):
         """Reads tables whole again, by default all; history that was captured is kept."""
         with self._polling:
             self._history.resnapshot(tables)
+
+    def _read_unread(self) -> None:
+        """Reads the tables whole whose rows have changed unseen; one that cannot be read is stopped."""
+        for name in unread(self._history.tables):
+            try:
+                self._history.resnapshot([name])
+            except DefiniteError as error:
+                self._history.tables.give_up(name, error)
 
     def close(self) -> None:
         self._history.sessions.close()

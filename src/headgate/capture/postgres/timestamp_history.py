@@ -51,6 +51,7 @@ class TimestampHistory:
         self._state: TimestampState | None = None
         self._absent: dict[str, DefiniteError] = {}
         """Tables that were captured before and cannot be read now, and why."""
+        self.tables = KnownTables({}, {}, 0)
         self.sessions = opening.sessions(self._verify)
         try:
             before = self._file.read()
@@ -127,6 +128,8 @@ class TimestampHistory:
         others = {name: table for name, table in self.tables.tables.items() if name not in names}
         known = {name: table for name, table in self.tables.known().items() if name not in names}
         replacing = self.log.end > 0 and (self._state is None or bool(set(names) & set(self._state.tables)))
+        problems = self.tables.problems
+        unread = {name: problem for name, problem in problems.items() if name in names and problem.reread}
         with self.sessions.borrow("looking at running transactions") as connection:
             activity, timeline = read_activity(connection), timeline_of(connection)
         with held_snapshot(self._opening) as (snapshot, exported):
@@ -134,7 +137,9 @@ class TimestampHistory:
                 self._state = TimestampState(timeline, snapshot, activity, (), 0, {})
             tables = {**others, **{name: present[name] for name in names}}
             self._know(tables, known)
-            self._save(replace(self.state, loading=names, load_position=position, tables=self.tables.known()))
+            whole = self.tables
+            self.tables = whole.being_read(names, unread, position)
+            self._save(replace(self.state, loading=names, load_position=position, tables=whole.known()))
             load_tables(
                 self._opening,
                 exported,
@@ -144,6 +149,7 @@ class TimestampHistory:
                 replacing=replacing,
                 keep=lambda name, rows: self._living(present[name], name, rows),
             )
+            self.tables = whole
 
     def _living(self, table: PostgresTable, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         return self._wanted[name].living(table, rows)

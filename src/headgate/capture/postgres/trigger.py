@@ -20,7 +20,7 @@ from typing import Unpack
 from headgate.capture.gears.method import Task
 from headgate.capture.postgres.connection import ClockReading, clock_reading
 from headgate.capture.postgres.log_tables import TableDefinition
-from headgate.capture.postgres.opening import CapturedTables, Opening, Options
+from headgate.capture.postgres.opening import CapturedTables, Opening, Options, unread
 from headgate.capture.postgres.trigger_batch import AuditBatch, SnapshotRange
 from headgate.capture.postgres.trigger_history import TriggerHistory
 from headgate.capture.postgres.trigger_state import last_position
@@ -65,6 +65,7 @@ class TriggerMethod(CapturedTables[TriggerHistory]):
         self._to_trim = False
         self._trimmed_at = self._checked_at = self._clock.now()
         self._go_on()
+        self._read_unread()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -107,6 +108,8 @@ class TriggerMethod(CapturedTables[TriggerHistory]):
         return self._history.nothing(task.range)
 
     def publish(self, batch: AuditBatch) -> None:
+        # What was cut short before: nothing may be published that would make it look as if it were done.
+        self._read_unread()
         with self._publishing:
             # What was planned before the tables were read anew is in what was read.
             if batch and batch.range.generation == self._generation:
@@ -114,13 +117,25 @@ class TriggerMethod(CapturedTables[TriggerHistory]):
             else:
                 self._history.skip(batch.range)
             self._to_trim, self._published = True, batch.range.batch
+        self._read_unread()
 
     def resnapshot(self, tables: Collection[str] | None = None) -> None:
         """Reads tables whole again, by default all of them with a new audit table; history that was captured is kept."""
         with self._looking, self._publishing:
             self._generation += 1
-            self._history.resnapshot(tables, self._planned + 1)
-            self._go_on()
+            try:
+                self._history.resnapshot(tables, self._planned + 1)
+            finally:
+                # What was planned is looked for once more.
+                self._go_on()
+
+    def _read_unread(self) -> None:
+        """Reads the tables whole whose rows have changed unseen; one that cannot be read is stopped."""
+        for name in unread(self._history.tables):
+            try:
+                self.resnapshot([name])
+            except DefiniteError as error:
+                self._history.tables.give_up(name, error)
 
     def remove(self) -> None:
         """Drops the triggers and the audit table at the source."""
@@ -153,3 +168,4 @@ class TriggerMethod(CapturedTables[TriggerHistory]):
         if not timedelta(0) <= now - self._checked_at < CHECK_EVERY:
             self._history.require_triggers()
             self._checked_at = now
+            self._read_unread()

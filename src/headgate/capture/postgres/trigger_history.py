@@ -137,6 +137,7 @@ class TriggerHistory:
         tables = {table.oid: name for name, table in self.tables.tables.items() if name not in self.tables.problems}
         with self.sessions.borrow("looking at the triggers") as connection:
             noted = trigger_sql.noted_tables(connection, self.objects, list(tables))
+            self.tables.look(connection, {oid: tables[oid] for oid in noted}, self.log.end + 1)
         for oid in tables.keys() - noted:
             what = f"the triggers of {self.tables.tables[tables[oid]].qualified} were dropped or disabled"
             self.tables.stop(tables[oid], self.log.end + 1, what)
@@ -199,15 +200,19 @@ class TriggerHistory:
             trigger_sql.create_triggers(connection, self.objects, [present[name] for name in names])
         replacing = self.log.end > 0 and (not state.tables or bool(set(names) & set(state.tables)))
         at = self._opening.clock.now()
+        before = self.tables.problems
+        unread = {name: problem for name, problem in before.items() if name in names and problem.reread}
+        since = self.log.end + 1
         with held_snapshot(self._opening) as (snapshot, exported):
             others = {name: table for name, table in self.tables.tables.items() if name not in names}
             known = {name: table for name, table in self.tables.known().items() if name not in names}
-            self.tables = self._known_tables(others, known)
+            self.tables = self._known_tables(others, known).being_read(names, unread, since)
             if others:
                 self.publish(self.read(self._range(batch, state.upto, snapshot)))
                 batch += 1
             tables = {**others, **{name: present[name] for name in names}}
-            self.tables = self._known_tables(tables, known)
+            whole = self._known_tables(tables, known)
+            self.tables = whole.being_read(names, unread, since)
             self._save(
                 replace(
                     self.state,
@@ -215,7 +220,7 @@ class TriggerHistory:
                     after=snapshot,
                     upto=snapshot,
                     loading=names,
-                    tables=self.tables.known(),
+                    tables=whole.known(),
                 )
             )
             load_tables(
@@ -226,6 +231,7 @@ class TriggerHistory:
                 at=at,
                 replacing=replacing,
             )
+            self.tables = whole
             self._durable = (batch, snapshot)
 
     def _present(self) -> dict[str, PostgresTable]:
