@@ -84,6 +84,10 @@ class Progress:
     remaining: timedelta | None
     """Unknown before the first rows are there."""
     is_done: bool = False
+    table: str | None = None
+    """The one whose rows came last; several are read at a time."""
+    rate: float | None = None
+    """Rows a second so far."""
 
 
 @dataclass(frozen=True, slots=True)

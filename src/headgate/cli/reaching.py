@@ -87,7 +87,7 @@ def _silence_py4j() -> None:
 
 
 def told_by(line: Waiting) -> OnProgress:
-    """Has the line tell how far a source's tables are read."""
-    from headgate.runtime.progress import describe
+    """Has the line tell how far a source's tables are read, or the log where nobody looks at the line."""
+    from headgate.runtime.progress import ProgressLog, describe
 
-    return lambda source, progress: line.say(describe(source, progress))
+    return (lambda source, progress: line.say(describe(source, progress))) if line.is_seen else ProgressLog()

@@ -26,6 +26,11 @@ class Waiting:
             self._start.daemon = True
             self._start.start()
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether the line is drawn: nowhere but on a terminal."""
+        return self._thread is not None
+
     def say(self, text: str) -> None:
         """Changes the text."""
         if self._progress is not None:

@@ -1,7 +1,8 @@
-"""How far a source's tables are read, on one line of a terminal that is written over."""
+"""How far a source's tables are read: on one line of a terminal that is written over, or now and then in the log."""
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 import time
@@ -16,7 +17,9 @@ from headgate.capture.source import Progress
 OnProgress = Callable[[str, Progress], None]
 """Hears, by the source's name, how far its tables are read."""
 
+_LOGGER = logging.getLogger(__name__)
 _EVERY_SECONDS = 0.1
+_LOG_SECONDS = 10.0
 
 
 class ProgressLine:
@@ -38,17 +41,39 @@ class ProgressLine:
         self._stream.flush()
 
 
+class ProgressLog:
+    """Logs the newest progress now and then, and the end; may be called from any thread that holds the load."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._logged: dict[str, float] = {}
+        """When each source's last line was due."""
+
+    def __call__(self, source: str, progress: Progress) -> None:
+        now = self._now()
+        due = self._logged.setdefault(source, now)
+        if progress.is_done:
+            del self._logged[source]
+        elif now - due < _LOG_SECONDS:
+            return
+        else:
+            self._logged[source] = now
+        _LOGGER.info("%s", describe(source, progress))
+
+
 def describe(source: str, progress: Progress) -> str:
-    """One line, such as `shop_db: read 1,200,000 of about 4,800,000 rows (25 %), 0:00:42 left`."""
+    """One line, such as `shop_db: read 1,200,000 of about 4,800,000 rows (25 %), orders, 80,000 rows a second, 0:00:45 left`."""
+    rate = "" if progress.rate is None else f", {progress.rate:,.0f} rows a second"
     if progress.is_done:
-        return f"{source}: read {progress.rows:,} rows"
+        return f"{source}: read {progress.rows:,} rows{rate}"
     share = 100 * progress.rows // max(progress.estimated, 1)
-    text = f"{source}: read {progress.rows:,} of about {progress.estimated:,} rows ({share} %)"
+    table = "" if progress.table is None else f", {progress.table}"
+    text = f"{source}: read {progress.rows:,} of about {progress.estimated:,} rows ({share} %){table}{rate}"
     if progress.remaining is None:
         return text
     return f"{text}, {timedelta(seconds=round(progress.remaining.total_seconds()))} left"
 
 
-def default_progress() -> OnProgress | None:
-    """A line when somebody looks, nothing otherwise."""
-    return ProgressLine(sys.stderr) if sys.stderr.isatty() else None
+def default_progress() -> OnProgress:
+    """A line when somebody looks, else the log."""
+    return ProgressLine(sys.stderr) if sys.stderr.isatty() else ProgressLog()

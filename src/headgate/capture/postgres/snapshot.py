@@ -116,7 +116,7 @@ def copy_tables(
     with closing(found) as batches:
         for taken, rows in batches:
             write(taken.table.source_table.name, _numbered(rows, first + report.rows))
-            report.took(rows.num_rows)
+            report.took(rows.num_rows, taken.table.source_table.name)
     report.done()
     return report.rows
 
@@ -152,16 +152,21 @@ class _Report:
         self._progress = progress
         self._began = time.monotonic()
 
-    def took(self, rows: int) -> None:
+    def took(self, rows: int, table: str) -> None:
         self.rows += rows
         if self._progress is not None:
             estimated = max(self._estimated, self.rows)
             seconds = (time.monotonic() - self._began) * (estimated - self.rows) / max(self.rows, 1)
-            self._progress(Progress(self.rows, estimated, timedelta(seconds=seconds) if self.rows else None))
+            remaining = timedelta(seconds=seconds) if self.rows else None
+            self._progress(Progress(self.rows, estimated, remaining, table=table, rate=self._rate))
 
     def done(self) -> None:
         if self._progress is not None:
-            self._progress(Progress(self.rows, self.rows, timedelta(0), is_done=True))
+            self._progress(Progress(self.rows, self.rows, timedelta(0), is_done=True, rate=self._rate))
+
+    @property
+    def _rate(self) -> float:
+        return self.rows / max(time.monotonic() - self._began, 0.001)
 
 
 def _numbered(rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
