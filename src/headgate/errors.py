@@ -6,7 +6,8 @@ the same call fails again until someone changes something. `TransientError` may 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headgate.remedies import in_words_of, spoken
@@ -131,6 +132,29 @@ class MultipleProblems(DefiniteError):
 
     def __str__(self) -> str:
         return "\n".join([self.what, *(f"- {problem}" for problem in self.problems)])
+
+
+class Problems(list[HeadgateError]):
+    """What was found wrong so far, so that a user hears of all of it at once."""
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """An error inside ends the block and is kept."""
+        try:
+            yield
+        except MultipleProblems as error:
+            self += error.problems
+        except HeadgateError as error:
+            self.append(error)
+
+
+@contextmanager
+def all_problems(given: Problems | None = None) -> Iterator[Problems]:
+    """Collects what is wrong inside the block: among what is given, or else to be raised together at its end."""
+    problems = Problems() if given is None else given
+    yield problems
+    if given is None:
+        raise_all(problems)
 
 
 def raise_all(problems: Sequence[BaseException]) -> None:

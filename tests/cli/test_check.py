@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import headgate
 from headgate.cli.check import report_lines
 from headgate.cli.checking import Report, check_project
+from headgate.cli.exits import failure_lines
+from headgate.config.project import load_project
+from headgate.errors import MultipleProblems
+from headgate.runtime.spark_sessions import SparkSessions
 
 CONFIG = """\
 name: shop
@@ -146,3 +151,52 @@ def test_nothing_is_written(folder: Path) -> None:
     (folder / "flows" / "a.sql").write_text("CREATE MATERIALIZED VIEW a AS SELECT id FROM db.sales;")
     check(folder)
     assert sorted(folder.rglob("*")) == sorted([*before, folder / "flows" / "a.sql"])
+
+
+def test_all_mistakes_of_a_project_file_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    file = tmp_path / "headgate.yml"
+    file.write_text(
+        "name: shop\nstorage: ${NOT_SET}\nstorrage: x\nretention: {jobs: many}\nsources:\n  db: {type: memry}\n"
+        "freshness: {deadline: ${ALSO_NOT_SET}}\n"
+    )
+    report = check_project(file, with_spark=False)
+    told = [(problem.where and problem.where.line, problem.what) for problem in report.problems]
+    assert told == [
+        (2, "the environment variable NOT_SET is not set"),
+        (3, "unknown key storrage"),
+        (4, "retention.jobs must be a whole number, not 'many'"),
+        (6, "sources.db.type cannot be 'memry'"),
+        (7, "the environment variable ALSO_NOT_SET is not set"),
+    ]
+    # Opening the warehouse says the same.
+    with pytest.raises(MultipleProblems, match=r"^5 problems\n") as raised:
+        load_project(file)
+    assert [str(problem) for problem in raised.value.problems] == [str(problem) for problem in report.problems]
+    file.write_text("name: shop\nname: shop\n1: x\nstorage: y\nstorage: z\n")
+    assert [problem.where and problem.where.line for problem in check_project(file).problems] == [2, 3, 5]
+
+
+MISTAKES = {
+    "one": "CREATE MATERIALIZED VIEW a AS SELECT nothing FROM db.sales;\nCREATE MATERIALIZED VEW x AS SELECT 1;\n"
+    "CREATE MATERIALIZED VIEW y TBLPROPERTIES ('target_lag' = 'soon') AS SELECT id FROM db.sales;\n",
+    "two": "CREATE MATERIALIZED VIEW b AS SELECT * FROM db.sails;\nCREATE MATERIALIZED VIEW b AS SELECT id FROM db.sales;\n"
+    "CREATE MATERIALIZED VIEW c AS SELECT * FROM d;\nCREATE MATERIALIZED VIEW d AS SELECT * FROM c;\n"
+    "CREATE MATERIALIZED VIEW e AS SELECT * FROM a;\nCREATE STREAMING TABLE lonely;\n",
+}
+
+
+def test_opening_tells_all_mistakes_of_all_flow_files_as_checking_does(
+    folder: Path, spark_sessions: SparkSessions
+) -> None:
+    report = check(folder, with_spark=True, **MISTAKES)
+    with pytest.raises(MultipleProblems, match=r"^7 problems\n") as raised:
+        headgate.open(folder)
+    told = [
+        (problem.where and Path(problem.where.file).stem, problem.where and problem.where.line)
+        for problem in raised.value.problems
+    ]
+    assert sorted(told) == [("one", 1), ("one", 2), ("one", 3), ("two", 1), ("two", 2), ("two", 3), ("two", 6)]
+    assert {str(problem) for problem in report.problems} == {str(problem) for problem in raised.value.problems}
+    lines = failure_lines(raised.value)
+    assert lines[0] == "error: 7 problems" and sum(line.startswith("error: ") for line in lines) == 8

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from headgate.config import Project, load_project
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, HeadgateError, MultipleProblems
 
 WHOLE = """\
 name: shop
@@ -45,10 +45,17 @@ def load(folder: Path, text: str) -> Project:
     return load_project(file)
 
 
-def problem(folder: Path, text: str) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
-        load(folder, text)
-    return caught.value
+def problems(folder: Path, text: str) -> list[HeadgateError]:
+    (folder / "headgate.yml").write_text(text)
+    with pytest.raises((ConfigError, MultipleProblems)) as raised:
+        load_project(folder / "headgate.yml")
+    error = raised.value
+    return list(error.problems) if isinstance(error, MultipleProblems) else [error]
+
+
+def problem(folder: Path, text: str) -> HeadgateError:
+    """The first of them."""
+    return problems(folder, text)[0]
 
 
 def test_a_whole_project_loads(folder: Path) -> None:
@@ -188,11 +195,14 @@ def test_a_mistake_is_named_with_its_line_and_a_hint(folder: Path, text: str, li
     assert hint in error.hint
 
 
-def test_the_first_of_several_mistakes_is_named(folder: Path) -> None:
-    error = problem(folder, "name: shop\nstorrage: w\nfreshness: {deadline: 3}\n")
-    assert error.where is not None
-    assert error.where.line == 1 or error.where.line == 2
-    assert "storage" in str(error)
+def test_all_of_several_mistakes_are_named_in_the_order_of_the_file(folder: Path) -> None:
+    found = problems(folder, "name: shop\nstorrage: w\nfreshness: {deadline: 3}\n")
+    assert [each.where and each.where.line for each in found] == [1, 2, 3]
+    assert [each.what for each in found] == [
+        "the key storage is missing",
+        "unknown key storrage",
+        "freshness.deadline: the duration 3 has no unit",
+    ]
 
 
 def test_a_missing_file_is_named() -> None:

@@ -8,18 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
 from pyspark.sql.types import NullType, StructType
 
 from headgate.capture.source import SourceTable
-from headgate.cli.flow_check import CheckedFlow, NamesOnly, SparkTypes, Types, check_flows, read_flow_files
-from headgate.cli.problems import Problems
-from headgate.config.document import read_document, substitute
-from headgate.config.project import explain, path_of
+from headgate.cli.flow_check import CheckedFlow, NamesOnly, SparkTypes, Types, check_flows
+from headgate.config.project import load_project
 from headgate.config.settings import Project
 from headgate.config.sources import MemorySourceSettings, PostgresSourceSettings, ProducerSourceSettings
-from headgate.errors import ConfigError, EnvironmentProblem, HeadgateError
+from headgate.errors import EnvironmentProblem, HeadgateError, Problems
 from headgate.runtime.catalog import WarehouseCatalog, source_entry
+from headgate.runtime.definitions import read_statements
 from headgate.runtime.flows import Planner
 from headgate.runtime.sources import declared_schema
 from headgate.runtime.spark_sessions import SparkSessions
@@ -50,11 +48,15 @@ class Report:
 
 def check_project(file: Path, *, with_spark: bool = True) -> Report:
     """Checks all that there is; what is wrong in one place does not hide what is wrong in another."""
-    project, problems = read_project(file)
-    if project is None:
+    problems = Problems()
+    read: list[Project] = []
+    with problems.collected():
+        read.append(load_project(file))
+    if not read:
         return Report(None, (), (), tuple(problems), ())
+    (project,) = read
     _check_storage(project.storage, problems)
-    statements = read_flow_files(project.flow_files, problems)
+    statements = read_statements(project.flow_files, problems)
     sources, warnings = list[CheckedSource](), list[str]()
     catalog, unknown = WarehouseCatalog(), list[str]()
     with _types(project, catalog, problems, with_spark) as types:
@@ -74,22 +76,6 @@ def check_project(file: Path, *, with_spark: bool = True) -> Report:
             sources.append(CheckedSource(name, kind, columns))
         flows = check_flows(statements, catalog, unknown, types, problems)
     return Report(project.name, tuple(sources), tuple(flows), tuple(problems), tuple(warnings))
-
-
-def read_project(file: Path) -> tuple[Project | None, Problems]:
-    """The project, or everything that is wrong with its file."""
-    problems = Problems()
-    with problems.collected():
-        data, locate = read_document(file)
-        values = substitute(data, locate)
-        try:
-            return Project.model_validate(values, context={"folder": file.absolute().parent}), problems
-        except ValidationError as error:
-            for detail in error.errors():
-                what, hint = explain(path_of(detail), detail)
-                problems.append(ConfigError(what, where=locate(path_of(detail)), hint=hint))
-            problems.sort(key=lambda problem: (problem.where and problem.where.line) or 0)
-    return None, problems
 
 
 @contextmanager

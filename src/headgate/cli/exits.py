@@ -43,7 +43,7 @@ def exit_code(error: BaseException) -> int:
 def failure_lines(error: BaseException) -> list[str]:
     """The error in words: what happened and where, and what to do."""
     if isinstance(error, MultipleProblems):
-        return [line for problem in error.problems for line in failure_lines(problem)]
+        return [f"error: {error.what}", *(line for problem in error.problems for line in failure_lines(problem))]
     if isinstance(error, HeadgateError):
         return error_lines(error.what, error.where, error.hint)
     if isinstance(error, OSError) and error.strerror:

@@ -12,9 +12,8 @@ from headgate.capture.postgres.problems import source_errors
 from headgate.capture.postgres.slot import publish_tables, require_logged, require_server, slot_name
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.postgres.trigger_sql import require_schema, require_trigger_privilege
-from headgate.cli.problems import Problems
 from headgate.config.sources import PostgresSourceSettings
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, Problems
 
 _LOCK_WAIT = "2s"
 

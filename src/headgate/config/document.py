@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from headgate.errors import ConfigError, Location
+from headgate.errors import ConfigError, Location, Problems, all_problems, raise_all
 from headgate.text import MOST_NESTED_VALUES, require_text
 
 KeyPath = tuple[str | int, ...]
@@ -68,13 +68,15 @@ def read_value(text: str, name: str) -> object:
 def _parsed(text: str, what: str, file: str) -> tuple[object, _Lines]:
     """The values of a text, read within bounds, and the line of each."""
     require_text(text, what, where=Location(file), most=LONGEST_DOCUMENT, error=ConfigError)
-    lines = _Lines(file)
+    problems = Problems()
+    lines = _Lines(file, problems)
     try:
         loader = _Loader(text, file)
         node = loader.get_single_node()
         if node is None:
             return None, lines
         lines.visit(node, ())
+        raise_all(problems)
         return loader.construct_document(node), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -97,19 +99,29 @@ def locate_key(path: KeyPath) -> Location:
 
 
 def substitute(
-    value: object, locate: Locate, environment: Mapping[str, str] = os.environ, path: KeyPath = ()
+    value: object,
+    locate: Locate,
+    environment: Mapping[str, str] = os.environ,
+    path: KeyPath = (),
+    problems: Problems | None = None,
 ) -> object:
-    """The value with every variable of its texts replaced."""
+    """The value with every variable of its texts replaced; a text that cannot be stays where `problems` are collected."""
     if len(path) > MOST_NESTED_VALUES:
         raise _too_deep(locate(path[:MOST_NESTED_VALUES]))
-    if isinstance(value, Mapping):
-        for key in value:
-            require_text(str(key), "a key", where=locate(path), error=ConfigError)
-        return {key: substitute(item, locate, environment, (*path, key)) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [substitute(item, locate, environment, (*path, index)) for index, item in enumerate(value)]
-    if not isinstance(value, str):
-        return value
+    with all_problems(problems) as wrong:
+        if isinstance(value, Mapping):
+            for key in value:
+                require_text(str(key), "a key", where=locate(path), error=ConfigError)
+            return {key: substitute(item, locate, environment, (*path, key), wrong) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [substitute(item, locate, environment, (*path, place), wrong) for place, item in enumerate(value)]
+        if isinstance(value, str):
+            with wrong.collected():
+                return _substituted(value, locate, environment, path)
+    return value
+
+
+def _substituted(value: str, locate: Locate, environment: Mapping[str, str], path: KeyPath) -> str:
 
     def replacement(match: re.Match[str]) -> str:
         name, default = match[1], match[2]
@@ -161,8 +173,9 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
 class _Lines:
     """The line of every key and list item of one file."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, problems: Problems) -> None:
         self._file = file
+        self._problems = problems
         self._lines: dict[KeyPath, int] = {}
         self._values = 0
 
@@ -191,20 +204,22 @@ class _Lines:
                     continue
                 if key.tag != "tag:yaml.org,2002:str" or not isinstance(key, yaml.ScalarNode):
                     text = key.value if isinstance(key, yaml.ScalarNode) else "a key"
-                    raise ConfigError(
+                    self._wrong(
                         f"{text} is not a text key: YAML reads it as {key.tag.rpartition(':')[2]}",
-                        where=Location(self._file, line),
-                        hint=f'quote it: "{text}"',
+                        line,
+                        f'quote it: "{text}"',
                     )
+                    continue
                 if key.value in first:
-                    raise ConfigError(
-                        f"the key {key.value} stands here twice",
-                        where=Location(self._file, line),
-                        hint=f"it was first given in line {first[key.value]}; keep one",
-                    )
+                    hint = f"it was first given in line {first[key.value]}; keep one"
+                    self._wrong(f"the key {key.value} stands here twice", line, hint)
+                    continue
                 first[key.value] = line
                 self._lines[(*path, key.value)] = line
                 self.visit(value, (*path, key.value), within)
+
+    def _wrong(self, what: str, line: int, hint: str) -> None:
+        self._problems.append(ConfigError(what, where=Location(self._file, line), hint=hint))
 
     def locate(self, path: KeyPath) -> Location:
         """The line of a value, or of the nearest part around it that stands in the file."""

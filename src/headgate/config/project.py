@@ -1,10 +1,10 @@
-"""Loads a project: a YAML file or a dict becomes a `Project`, or a `ConfigError` that names the line and a remedy."""
+"""Loads a project: a YAML file or a dict becomes a `Project`, or a `ConfigError` with the line and a remedy for each mistake."""
 
 from __future__ import annotations
 
 import difflib
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from headgate.config.document import KeyPath, Locate, locate_key, read_document, substitute
 from headgate.config.settings import Project
 from headgate.config.sources import SOURCE_TYPES
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, HeadgateError, Problems, raise_all
 
 
 def load_project(source: str | Path | Mapping[str, object]) -> Project:
@@ -31,19 +31,33 @@ def load_project(source: str | Path | Mapping[str, object]) -> Project:
 
 
 def _validate(data: Mapping[str, object], locate: Locate, folder: Path) -> Project:
-    return check_project(substitute(data, locate), locate, folder)
+    problems, wrong = Problems(), Problems()
+    values = substitute(data, locate, problems=problems)
+    with wrong.collected():
+        project = check_project(values, locate, folder)
+    # A value without its variable is wrong because of that.
+    places = [problem.where for problem in problems]
+    problems += [problem for problem in wrong if problem.where not in places]
+    raise_all(_in_order(problems))
+    return project
 
 
 def check_project(values: object, locate: Locate, folder: Path) -> Project:
-    """The project of values in which variables are filled in already, or the first that is wrong with them."""
+    """The project of values in which variables are filled in already, or all that is wrong with them."""
     try:
         return Project.model_validate(values, context={"folder": folder})
     except ValidationError as error:
-        problems = [(path_of(detail), detail) for detail in error.errors()]
-        # The first in the file; several problems of one line keep their order.
-        path, detail = min(problems, key=lambda problem: locate(problem[0]).line or 0)
-        what, hint = explain(path, detail)
-        raise ConfigError(what, where=locate(path), hint=hint) from None
+        problems = Problems()
+        for detail in error.errors():
+            what, hint = explain(path_of(detail), detail)
+            problems.append(ConfigError(what, where=locate(path_of(detail)), hint=hint))
+        raise_all(_in_order(problems))
+        raise
+
+
+def _in_order(problems: Iterable[HeadgateError]) -> list[HeadgateError]:
+    """As they stand in the file; several of one line keep their order."""
+    return sorted(problems, key=lambda problem: (problem.where and problem.where.line) or 0)
 
 
 def path_of(detail: ErrorDetails) -> KeyPath:

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from headgate.dataflow.flow import AutoCdc, Flow, MaterializedView
 from headgate.delta.changes import BEGINNING, COMMIT_AT, START_AT
-from headgate.errors import FlowError, Location
+from headgate.errors import FlowError, Location, Problems, all_problems
 from headgate.sql.lower import lower_view
-from headgate.sql.ordering import order_flows
+from headgate.sql.ordering import order_flows, view_inputs
 from headgate.sql.scope import Catalog
 from headgate.sql.statements import CreateAutoCdc, CreateStreamingTable, CreateView, Statement, parse_statements
 
+Made = TypeVar("Made")
 
-def read_statements(files: Sequence[Path]) -> list[Statement]:
+
+def read_statements(files: Sequence[Path], problems: Problems | None = None) -> list[Statement]:
+    """The statements of the files; those with a mistake are left out where `problems` are collected."""
     statements: list[Statement] = []
-    for file in files:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise FlowError(
-                f"the file is not UTF-8 text: {error.reason} at byte {error.start}",
-                where=Location(str(file)),
-                hint="save it as UTF-8",
-            ) from None
-        statements.extend(parse_statements(text, str(file)))
+    with all_problems(problems) as wrong:
+        for file in files:
+            with wrong.collected():
+                statements += parse_statements(_text_of(file), str(file), problems=wrong)
     return statements
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FlowError(
+            f"the file is not UTF-8 text: {error.reason} at byte {error.start}",
+            where=Location(str(file)),
+            hint="save it as UTF-8",
+        ) from None
 
 
 def view_statement(name: str, sql: str) -> Statement:
@@ -35,23 +45,75 @@ def view_statement(name: str, sql: str) -> Statement:
     return parse_statements(f"CREATE MATERIALIZED VIEW {name} AS\n{sql}", f"flow {name}", first_line=0)[0]
 
 
-def definitions(statements: Sequence[Statement], catalog: Catalog) -> Iterator[Flow]:
-    """The flows in dependency order; each is lowered when asked for, when the catalog knows those before it."""
-    tables = [statement for statement in statements if isinstance(statement, CreateStreamingTable)]
-    filled: set[str] = set()
-    for statement in order_flows(statements):
-        if isinstance(statement, CreateView):
-            yield lower_view(statement, catalog)
-        elif isinstance(statement, CreateAutoCdc):
-            filled.add(statement.target.casefold())
-            yield auto_cdc(statement, tables)
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[Made]):
+    """What became of one flow's statement."""
+
+    statement: CreateView | CreateAutoCdc
+    reads: tuple[str, ...]
+    made: Made | None
+    """None when something is wrong with it, or with what it reads."""
+    missing: tuple[str, ...] = ()
+    """Tables that it reads and with which something is wrong."""
+
+
+def each_flow(
+    statements: Sequence[Statement],
+    catalog: Catalog,
+    make: Callable[[Flow], Made],
+    problems: Problems,
+    unknown: Iterable[str] = (),
+) -> Iterator[Outcome[Made]]:
+    """Makes something of every flow, each after those that it reads; what is wrong with one does not hide the others.
+
+    `make` puts the flow's table into the catalog. `unknown` are tables that could not be looked at.
+    """
+    inputs: dict[int, tuple[str, ...]] = {}
+    for statement in statements:
+        with problems.collected():
+            if isinstance(statement, CreateStreamingTable):
+                inputs[id(statement)] = ()
+            elif isinstance(statement, CreateAutoCdc):
+                inputs[id(statement)] = (statement.source,)
+            else:
+                inputs[id(statement)] = tuple(view_inputs(statement))
+    readable = [statement for statement in statements if id(statement) in inputs]
+    tables = [statement for statement in readable if isinstance(statement, CreateStreamingTable)]
+    ordered = order_flows(readable, problems)
+    sound = {target_of(statement).casefold() for statement in ordered}
+    broken = {name.casefold() for name in unknown}
+    broken |= {name for each in statements if (name := target_of(each).casefold()) not in sound}
+    for statement in ordered:
+        if isinstance(statement, CreateStreamingTable):
+            continue
+        reads = inputs[id(statement)]
+        missing = tuple(table for table in reads if table.casefold() in broken)
+        made = None
+        if not missing:
+            with problems.collected():
+                made = make(_lowered(statement, catalog, tables))
+        if made is None:
+            broken.add(target_of(statement).casefold())
+        yield Outcome(statement, reads, made, missing)
+    filled = {each.target.casefold() for each in statements if isinstance(each, CreateAutoCdc)}
     for table in tables:
         if table.name.casefold() not in filled:
-            raise FlowError(
-                f"no flow writes into the streaming table {table.name}",
-                where=table.where,
-                hint=f"add: CREATE FLOW … AS AUTO CDC INTO {table.name} FROM source.table KEYS (…);",
+            problems.append(
+                FlowError(
+                    f"no flow writes into the streaming table {table.name}",
+                    where=table.where,
+                    hint=f"add: CREATE FLOW … AS AUTO CDC INTO {table.name} FROM source.table KEYS (…);",
+                )
             )
+
+
+def _lowered(statement: CreateView | CreateAutoCdc, catalog: Catalog, tables: Sequence[CreateStreamingTable]) -> Flow:
+    return lower_view(statement, catalog) if isinstance(statement, CreateView) else auto_cdc(statement, tables)
+
+
+def target_of(statement: Statement) -> str:
+    """The table that a statement is about."""
+    return statement.target if isinstance(statement, CreateAutoCdc) else statement.name
 
 
 def auto_cdc(statement: CreateAutoCdc, tables: Sequence[CreateStreamingTable]) -> AutoCdc:

@@ -20,9 +20,9 @@ from headgate.dataflow.demands import Demand
 from headgate.dataflow.flow import Flow, MaterializedView
 from headgate.dataflow.graph import Scan
 from headgate.delta.changes import NO_JOB, JobId
-from headgate.errors import DefiniteError, FlowError, FlowFailed
+from headgate.errors import DefiniteError, FlowError, FlowFailed, Problems, raise_all
 from headgate.runtime.catalog import TableEntry
-from headgate.runtime.definitions import definitions, read_statements, view_statement
+from headgate.runtime.definitions import each_flow, read_statements, view_statement
 from headgate.runtime.flows import (
     FlowPlan,
     Planner,
@@ -192,10 +192,11 @@ class FlowSet:
 
         Flows to build `again` come in an order in which each stands before those that read it.
         """
-        statements = [
-            *read_statements(self._state.project.flow_files),
-            *(view_statement(name, sql) for name, sql in declared.values()),
-        ]
+        problems = Problems()
+        statements = read_statements(self._state.project.flow_files, problems)
+        for name, sql in declared.values():
+            with problems.collected():
+                statements.append(view_statement(name, sql))
         catalog = self._state.catalog.sources_only()
         for stage in self._procedures.values():
             if stage.procedure.on in self._replicas.stages:
@@ -203,14 +204,17 @@ class FlowSet:
                 assert entry is not None
                 catalog.add(entry)
         planner = Planner(self._state.sessions.small, catalog, self._recorded_columns)
-        plans: list[FlowPlan] = []
         fingerprints: dict[str, str] = {}
-        for definition in definitions(statements, catalog):
+
+        def make(definition: Flow) -> FlowPlan:
             plan = planner.plan(definition, fingerprints)
             self._refuse_changed_history(plan)
             fingerprints[plan.name] = plan.fingerprint
             catalog.add(plan.entry)
-            plans.append(plan)
+            return plan
+
+        plans = [each.made for each in each_flow(statements, catalog, make, problems) if each.made is not None]
+        raise_all(problems)
         texts = {plan.name: declared[plan.name.casefold()][1] for plan in plans if plan.name.casefold() in declared}
         stale = {plan.name for plan in plans if plan.name in again or self._is_stale(plan)}
         # What is kept is opened before anything runs: its arrangements stand at the same job as their tables.

@@ -24,7 +24,7 @@ from headgate.config.gears import DEFAULT_W, GearSettings
 from headgate.config.project import check_project
 from headgate.config.settings import Project
 from headgate.config.sources import PostgresSourceSettings
-from headgate.errors import ConfigError, DefiniteError
+from headgate.errors import ConfigError, DefiniteError, MultipleProblems
 from headgate.runtime.records import SETTING
 from headgate.runtime.state import State
 
@@ -230,8 +230,9 @@ def _with(project: Project, name: str, value: Value) -> Project:
             # Each method of capture has gears of its own.
             source.pace.for_method(source.capture)
         return changed
-    except ConfigError as error:
-        raise _refused(name, error.what, error.advice) from None
+    except (ConfigError, MultipleProblems) as error:
+        first = error.problems[0] if isinstance(error, MultipleProblems) else error
+        raise _refused(name, first.what, first.advice) from None
 
 
 def _put(whole: Settings | Mapping[str, object], path: list[str], value: Value) -> dict[str, object]:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.errors import FlowError, Location
+from headgate.errors import FlowError, Location, Problems, all_problems
 from headgate.sql.names import folded
 from headgate.sql.references import table_references
 from headgate.sql.statements import CreateAutoCdc, CreateStreamingTable, CreateView, Statement
 
 
-def order_flows(statements: Sequence[Statement]) -> list[Statement]:
-    """The statements in dependency order, otherwise in the order given; a cycle or a name used twice is an error.
+def order_flows(statements: Sequence[Statement], problems: Problems | None = None) -> list[Statement]:
+    """The statements in dependency order, otherwise in the order given; a cycle or a name used twice is a problem.
 
-    A streaming table stands before its flow, a flow before the views that read its target.
+    A streaming table stands before its flow, a flow before the views that read its target. Where `problems` are collected,
+    the second of a name and the flows of a cycle are left out.
     """
-    _check_names(statements)
+    with all_problems(problems) as wrong:
+        return _in_order(_once_each(statements, wrong), wrong)
+
+
+def _in_order(statements: Sequence[Statement], problems: Problems) -> list[Statement]:
     tables = {folded(item.name): item for item in statements if isinstance(item, CreateStreamingTable)}
     makers: dict[str, list[Statement]] = {name: [table] for name, table in tables.items()}
     for item in statements:
@@ -32,7 +37,9 @@ def order_flows(statements: Sequence[Statement]) -> list[Statement]:
             return
         if isinstance(item, CreateView):
             if item in path:
-                raise _cycle(path[path.index(item) :])
+                circle = path[path.index(item) :]
+                done.update(map(id, circle))
+                raise _cycle(circle)
             path.append(item)
             for name in view_inputs(item):
                 for maker in makers.get(folded(name), ()):
@@ -44,7 +51,9 @@ def order_flows(statements: Sequence[Statement]) -> list[Statement]:
         ordered.append(item)
 
     for item in statements:
-        visit(item)
+        path.clear()
+        with problems.collected():
+            visit(item)
     return ordered
 
 
@@ -64,22 +73,27 @@ def _cycle(path: Sequence[CreateView]) -> FlowError:
     )
 
 
-def _check_names(statements: Sequence[Statement]) -> None:
+def _once_each(statements: Sequence[Statement], problems: Problems) -> list[Statement]:
+    """The statements without those that define a name again, or fill a table again."""
     targets: dict[str, Statement] = {}
     flows: dict[str, Statement] = {}
     written: dict[str, CreateAutoCdc] = {}
+    found: list[Statement] = []
     for item in statements:
-        if isinstance(item, CreateAutoCdc):
-            _once(flows, item.flow, item, "flow")
-            other = written.setdefault(folded(item.target), item)
-            if other is not item:
-                raise FlowError(
-                    f"two flows fill '{item.target}': {other.flow} at {other.where} and {item.flow} at {item.where}",
-                    where=item.where,
-                    hint="one AUTO CDC flow fills one table",
-                )
-        else:
-            _once(targets, item.name, item, "flow")
+        with problems.collected():
+            if isinstance(item, CreateAutoCdc):
+                _once(flows, item.flow, item, "flow")
+                other = written.setdefault(folded(item.target), item)
+                if other is not item:
+                    raise FlowError(
+                        f"two flows fill '{item.target}': {other.flow} at {other.where} and {item.flow} at {item.where}",
+                        where=item.where,
+                        hint="one AUTO CDC flow fills one table",
+                    )
+            else:
+                _once(targets, item.name, item, "flow")
+            found.append(item)
+    return found
 
 
 def _once(known: dict[str, Statement], name: str, item: Statement, what: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sqlglot.tokenizer_core import Token, TokenType
 
 from headgate.config.durations import DURATION_HINT, parse_duration
-from headgate.errors import FlowError, Location
+from headgate.errors import FlowError, Location, Problems, all_problems
 from headgate.sql.names import did_you_mean, nearest
 from headgate.sql.positions import tokenize
 
@@ -63,8 +63,8 @@ class CreateAutoCdc:
 Statement = CreateView | CreateStreamingTable | CreateAutoCdc
 
 
-def parse_statements(text: str, file: str, first_line: int = 1) -> list[Statement]:
-    """The statements of a file, in order."""
+def parse_statements(text: str, file: str, first_line: int = 1, problems: Problems | None = None) -> list[Statement]:
+    """The statements of a file, in order; those with a mistake are left out where `problems` are collected."""
     tokens = tokenize(text, Location(file, first_line))
     groups: list[list[Token]] = [[]]
     for token in tokens:
@@ -72,7 +72,13 @@ def parse_statements(text: str, file: str, first_line: int = 1) -> list[Statemen
             groups.append([])
         else:
             groups[-1].append(token)
-    return [_StatementParser(text, file, first_line, group).parse() for group in groups if group]
+    found: list[Statement] = []
+    with all_problems(problems) as wrong:
+        for group in groups:
+            if group:
+                with wrong.collected():
+                    found.append(_StatementParser(text, file, first_line, group).parse())
+    return found
 
 
 class _StatementParser:
