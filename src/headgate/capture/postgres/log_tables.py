@@ -52,7 +52,7 @@ class Transaction(NamedTuple):
     first: int
 
 
-class RowsChangedUnseen(SourceSetup):
+class _RowsChangedUnseen(Exception):
     """Rows from before have values that no change tells: the table is to be read whole."""
 
 
@@ -99,6 +99,8 @@ class LogTables:
                 self._rows[layout] = TableRows(table, layout)
             except DefiniteError as error:
                 self.stop(name, position, error)
+            except _RowsChangedUnseen as why:
+                self._note(name, TableProblem(position, str(why), None, reread=True))
         return True
 
     def decode(self, block: RowBlock, transactions: Sequence[Transaction]) -> list[tuple[str, pa.RecordBatch]]:
@@ -142,7 +144,7 @@ class LogTables:
         if not changes.harmless:
             raise SourceSetup(f"{known.qualified} changed its shape: {'; '.join(changes.others)}")
         if changes.why_reread is not None:
-            raise RowsChangedUnseen(f"{known.qualified}: {changes.why_reread}")
+            raise _RowsChangedUnseen(f"{known.qualified}: {changes.why_reread}")
         laid_out = with_columns(present, layout.relation, layout.columns)
         if len(laid_out.columns) > len(known.columns):
             if begun:
@@ -153,8 +155,10 @@ class LogTables:
 
     def stop(self, name: str, position: int, error: DefiniteError) -> None:
         """Keeps the table's changes raw from this position on."""
-        reread = isinstance(error, RowsChangedUnseen)
-        self.problems[name] = TableProblem(position, error.what, error.advice, reread)
+        self._note(name, TableProblem(position, error.what, error.advice))
+
+    def _note(self, name: str, problem: TableProblem) -> None:
+        self.problems[name] = problem
         self._changed(name)
 
     def notice(self, name: str, position: int) -> None:
@@ -165,7 +169,7 @@ class LogTables:
             # What else has changed matters once there are rows.
             return
         if changes.why_reread is not None:
-            self.stop(name, position, RowsChangedUnseen(f"{known.qualified}: {changes.why_reread}"))
+            self._note(name, TableProblem(position, f"{known.qualified}: {changes.why_reread}", None, reread=True))
         else:
             self.tables[name] = present
             self._changed(name)
