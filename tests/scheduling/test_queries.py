@@ -213,7 +213,7 @@ def test_a_missed_bound_names_what_keeps_the_source_from_delivering(
         bank.sql(f"{ALL} DEADLINE 0.1 SEC")
     assert str(missed.value.hint).startswith(f"{trouble.hint}; allow a longer deadline")
     served = bank.sql(f"{ALL} DEADLINE 0.1 SEC WHEN STALE SERVE")
-    assert served.receipt.why_missed == f"the deadline passed: {trouble}"
+    assert served.receipt.why_missed == f"the deadline passed: {trouble.what}"
     assert totals(served) == {1: 10}
 
 
@@ -233,9 +233,7 @@ def test_a_source_that_stopped_does_not_keep_anyone_from_what_there_is(
     with pytest.raises(SourceHistoryLost):
         bank.sql(f"{ALL} DEADLINE 5 SEC")
     served = bank.sql(f"{ALL} DEADLINE 5 SEC WHEN STALE SERVE")
-    assert served.receipt.why_missed == "the slot is gone (`warehouse.refresh(full=True)`)" and totals(served) == {
-        1: 10
-    }
+    assert served.receipt.why_missed == "the slot is gone" and totals(served) == {1: 10}
 
 
 def test_a_cancelled_query_lets_go_of_everything(bank: Warehouse) -> None:

@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType, _parse_datatype_string
@@ -36,6 +37,7 @@ from headgate.runtime.pools import pool as pool_of
 from headgate.runtime.retrying import retried
 from headgate.runtime.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet
+from headgate.warehouse.spark_errors import reason_of
 from headgate.warehouse.spec import TableSpec
 
 CALL_LOG = {"job": "bigint", "called_at": "timestamp", "rows": "bigint"}
@@ -236,9 +238,10 @@ class ProcedureStage:
         except CallFailed:
             raise
         except Exception as error:
-            told = str(error).strip().splitlines()
+            is_sparks = isinstance(error, PySparkException | Py4JError)
+            told = reason_of(error).words if is_sparks else str(error).strip().partition("\n")[0]
             raise CallFailed(
-                f"procedure {self.name} failed in job {job}: {type(error).__name__}: {told[0] if told else 'no message'}",
+                f"procedure {self.name} failed in job {job}: {type(error).__name__}: {told or 'no message'}",
                 hint="correct it, then `headgate resume`; earlier jobs are complete",
             ) from error
 

@@ -180,10 +180,11 @@ class Scheduler:
         except (_DeadlinePassed, HeadgateError) as problem:
             if not self._may_serve(query, problem):
                 raise self._too_stale(query, problem) from None
-            query.missed = str(problem)
             if isinstance(problem, (_DeadlinePassed, CaptureTimedOut)):
                 trouble = self._trouble(query)
-                query.missed = f"the deadline passed{'' if trouble is None else f': {trouble}'}"
+                query.missed = f"the deadline passed{'' if trouble is None else f': {trouble.what}'}"
+            else:
+                query.missed = problem.what
 
     def _may_serve(self, query: Query, problem: Exception) -> bool:
         """Whether what there is answers the query although it could not be made fresher."""

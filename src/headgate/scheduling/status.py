@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from headgate.delta.changes import BEGINNING, JobId
+from headgate.errors import HeadgateError
 from headgate.runtime.upkeep import Upkeep
 from headgate.scheduling.background import Action
 from headgate.scheduling.leases import Leases
@@ -77,7 +78,7 @@ def observe(scheduler: Scheduler, upkeep: Upkeep, leases: Leases, actions: Itera
         through = scheduler.reader.through(name)
         at = scheduler.as_of(name)
         at = None if at == BEGINNING else at
-        failure = next((str(failures[stage.name]) for stage in needed if stage.name in failures), None)
+        failure = next((_told(failures[stage.name]) for stage in needed if stage.name in failures), None)
         lag = None if at is None else max(timedelta(0), now - at)
         tables.append(TableStatus(name, through, at, lag, scheduler.flows.target_lag(name), failure))
     complete = min((table.through for table in tables), default=newest)
@@ -109,3 +110,10 @@ def observe(scheduler: Scheduler, upkeep: Upkeep, leases: Leases, actions: Itera
         actions=tuple(actions),
         spark_lost=state.sessions.health.lost,
     )
+
+
+def _told(failure: BaseException) -> str:
+    """What failed and where; what to do about it is among the warehouse's failures."""
+    if not isinstance(failure, HeadgateError):
+        return str(failure)
+    return failure.what if failure.where is None else f"{failure.where}: {failure.what}"
