@@ -119,6 +119,8 @@ class ProducerBusy(DefiniteError):
 class MultipleProblems(DefiniteError):
     """Several things are wrong: `problems` has each with what, where and hint."""
 
+    problems: tuple[HeadgateError, ...] = ()
+
     def __init__(
         self,
         what: str,

@@ -68,7 +68,7 @@ def test_every_error_has_a_status_and_says_when_to_come_again() -> None:
 
 def test_problems_of_spark_are_told_as_headgates() -> None:
     large = query_problem(PySparkException("Total size … is bigger than spark.driver.maxResultSize (1024.0 MiB)"), "")
-    assert isinstance(large, DefiniteError) and "maxResultSize" in str(large.hint)
+    assert isinstance(large, DefiniteError) and "maxResultSize" in large.what
     assert isinstance(query_problem(PySparkException("ExecutorLostFailure (executor 1 exited)"), ""), TransientError)
     plain = query_problem(PySparkException("[DIVIDE_BY_ZERO] Division by zero.\n== SQL =="), "")
     assert plain.what == "the query cannot be answered: [DIVIDE_BY_ZERO] Division by zero"

@@ -29,7 +29,7 @@ class Waiting:
     @property
     def is_seen(self) -> bool:
         """Whether the line is drawn: nowhere but on a terminal."""
-        return self._thread is not None
+        return self._progress is not None
 
     def say(self, text: str) -> None:
         """Changes the text."""

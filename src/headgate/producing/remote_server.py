@@ -194,7 +194,7 @@ class RemoteServer:
         if not role.may("produce"):
             raise DefiniteError(
                 f"the role {role.name} can {role.can}, and this needs a role that can produce",
-                hint="use the token of one that can: headgate role add NAME --can produce",
+                hint="use the token of one that can: `headgate role add NAME --can produce`",
             )
         return role
 

@@ -92,7 +92,7 @@ class Roles:
             )
         if name in self.all():
             raise DefiniteError(
-                f"there is a role {name} already", hint=f"for a new token: headgate role remove {name}, then add it"
+                f"there is a role {name} already", hint=f"for a new token: `headgate role remove {name}`, then add it"
             )
         token = f"{name}.{secrets.token_urlsafe(32)}"
         self._write({**self.all(), name: Role(name, can, make_verifier(token, secrets.token_bytes(_SALT_BYTES)))})
@@ -137,7 +137,7 @@ class Roles:
         raise CorruptWarehouse(
             "the file of roles cannot be understood",
             where=Location(str(self._file)),
-            hint="remove it and add the roles again: headgate role add",
+            hint="remove it and add the roles again: `headgate role add`",
         )
 
     def _write(self, roles: Mapping[str, Role]) -> None:
