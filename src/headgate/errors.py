@@ -88,6 +88,10 @@ class CorruptWarehouse(DefiniteError):
     """A file of the warehouse is missing or damaged."""
 
 
+class HistoryLost(DefiniteError):
+    """Changes of a source are lost, at the source or here: its tables must be read afresh, or it must go on without them."""
+
+
 class StorageFull(TransientError):
     """The disk that holds the warehouse is full."""
 

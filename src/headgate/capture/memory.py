@@ -6,19 +6,36 @@ be open at the same time in several threads; they commit one after another, each
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
 from headgate.capture.events import Committed
 from headgate.capture.shape import Shape
-from headgate.capture.source import Capabilities, Freshness, Sample, SourceStatus, SourceTable, TableProblem
+from headgate.capture.source import (
+    Capabilities,
+    Freshness,
+    Sample,
+    SourceStatus,
+    SourceTable,
+    TableProblem,
+    lost_tables,
+)
 from headgate.capture.spool import Spool
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.transaction import Transaction
 from headgate.clock import Clock
 from headgate.errors import HeadgateError, TransactionError
+
+_LOGGER = logging.getLogger(__name__)
+
+_GO_ON = (
+    "restore a backup (`headgate restore`); or `headgate refresh --table {}` goes on without them for all tables of the"
+    " source, and the programs that wrote them write them again"
+)
 
 
 class MemorySource:
@@ -33,7 +50,6 @@ class MemorySource:
     def __init__(self, name: str, tables: Mapping[str, SourceTable], log: StreamLog, clock: Clock) -> None:
         self.name = name
         self.tables: Mapping[str, SourceTable] = MappingProxyType(dict(tables))
-        self.problems: Mapping[str, TableProblem] = MappingProxyType({})
         self.log = log
         self._clock = clock
         self._shapes = {table: Shape(name, definition) for table, definition in tables.items()}
@@ -51,6 +67,14 @@ class MemorySource:
             commit_at = commit_at.astimezone(UTC)
         spool = Spool(self.log.spool_folder, self.log.transaction_bytes)
         return Transaction(self.name, self._shapes, spool, lambda rows: self._commit(rows, commit_at, initial))
+
+    @property
+    def problems(self) -> Mapping[str, TableProblem]:
+        """All tables, while acknowledged transactions are lost that nobody decided about."""
+        return {
+            name: replace(problem, hint=_GO_ON.format(f"{self.name}.{name}"))
+            for name, problem in lost_tables(self.tables, self.log.loss).items()
+        }
 
     @property
     def status(self) -> SourceStatus:
@@ -76,7 +100,13 @@ class MemorySource:
         return True
 
     def resnapshot(self, tables: Collection[str] | None = None) -> None:
-        """Nothing to read: the program's own transactions are all there is."""
+        """Nothing to read: the program's own transactions are all there is.
+
+        Whoever names a table says to go on without transactions that were lost.
+        """
+        if (loss := self.log.loss) is not None and tables is not None:
+            _LOGGER.warning("going on without lost transactions: source=%s: %s", self.name, loss)
+            self.log.go_on_without_lost()
 
     def close(self) -> None:
         """Closes the log; what was committed is durable already."""

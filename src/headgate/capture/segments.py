@@ -1,20 +1,20 @@
 """Segments: the files of a stream log, each a row of frames in position order.
 
-Only the last segment is ever written, and it is synced before the next begins. So damage in an earlier segment is
-damage; at the end of the last one it is a write that a crash interrupted, and is cut off, unless a later valid
-frame proves that the damaged bytes had been on the disk.
+Only the last segment is ever written, and it is synced before the next begins. So bytes that are no frame are damage in
+an earlier segment; at the end of the last one they are a write that a crash interrupted, unless the log's mark or a later
+frame proves that they had been on the disk (`recovery`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headgate.capture import frames
+from headgate.capture.durable import replace_file
 from headgate.capture.frames import BadFrame, Header
-from headgate.errors import CorruptWarehouse, Location
 
 SEGMENT_MAGIC = b"HGSTREAM1\n"
 SUFFIX = ".segment"
@@ -41,63 +41,66 @@ def list_segments(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
 
 
-def corrupt(segment: Path, offset: int, why: str) -> CorruptWarehouse:
-    """The error that names a damaged place."""
-    return CorruptWarehouse(
-        f"the stream log is damaged at byte {offset}: {why}",
-        where=Location(str(segment)),
-        hint="restore this file from a copy; the transactions in it cannot be read",
-    )
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a segment holds."""
+
+    segment: Path
+    entries: list[Entry]
+    """Its frames, up to the first bytes that are none."""
+    end: int
+    """Where these frames end; 0 when not even the segment's beginning is there."""
+    problem: str | None = None
+    """Why no frame follows, where there are bytes."""
+    later: tuple[Entry, ...] = ()
+    """Whole frames behind those bytes."""
+    can_be_torn: bool = True
+    """Whether a crash can leave a segment like this, if it was the last."""
+
+    @property
+    def number(self) -> int:
+        return int(self.segment.stem)
 
 
-def scan_segment(segment: Path) -> list[Entry]:
-    """The frames of a finished segment; bodies are tested when they are read."""
-    descriptor = os.open(segment, os.O_RDONLY)
-    try:
-        size = os.fstat(descriptor).st_size
-        if os.pread(descriptor, len(SEGMENT_MAGIC), 0) != SEGMENT_MAGIC:
-            raise corrupt(segment, 0, "this is not a segment")
-        entries: list[Entry] = []
-        offset = len(SEGMENT_MAGIC)
-        while offset < size:
-            try:
-                entry = _read_entry(descriptor, segment, offset, size)
-            except BadFrame as error:
-                raise corrupt(segment, offset, str(error)) from None
-            entries.append(entry)
-            offset = entry.end
-        return entries
-    finally:
-        os.close(descriptor)
-
-
-def recover_segment(segment: Path) -> tuple[list[Entry], int]:
-    """The valid frames of the last segment and the length at which to cut it (0: not even its beginning is whole)."""
+def scan_segment(segment: Path, *, bodies: bool) -> Scan:
+    """Reads a segment; without `bodies`, the rows of its frames are tested when they are read."""
     descriptor = os.open(segment, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
         start = os.pread(descriptor, len(SEGMENT_MAGIC), 0)
-        if start != SEGMENT_MAGIC:
-            if SEGMENT_MAGIC.startswith(start) or not any(start):
-                return [], 0
-            raise corrupt(segment, 0, "this is not a segment")
-        entries: list[Entry] = []
         offset = len(SEGMENT_MAGIC)
+        if start != SEGMENT_MAGIC:
+            later = tuple(_valid_frames_after(descriptor, segment, 0, size))
+            is_begun = SEGMENT_MAGIC.startswith(start) or not any(start)
+            return Scan(segment, [], 0, "this is not a segment", later, can_be_torn=is_begun)
+        entries: list[Entry] = []
         while offset < size:
             try:
                 entry = _read_entry(descriptor, segment, offset, size)
-                _check_body(descriptor, entry)
+                if bodies:
+                    _check_body(descriptor, entry)
             except BadFrame as error:
-                whole = entries[-1].header.position if entries else int(segment.stem) - 1
-                for later in _valid_frames_after(descriptor, segment, offset, size):
-                    if later.header.durable > whole:
-                        raise corrupt(segment, offset, str(error)) from None
-                return entries, offset
+                later = tuple(_valid_frames_after(descriptor, segment, offset, size))
+                return Scan(segment, entries, offset, f"damaged at byte {offset}: {error}", later)
             entries.append(entry)
             offset = entry.end
-        return entries, offset
+        return Scan(segment, entries, offset)
     finally:
         os.close(descriptor)
+
+
+def rewrite_segment(segment: Path, entries: Sequence[Entry]) -> list[Entry]:
+    """Replaces a segment by one with these frames of it alone, durably; gives their new places."""
+    content = segment.read_bytes()
+    parts, places = [SEGMENT_MAGIC], []
+    start = len(SEGMENT_MAGIC)
+    for entry in entries:
+        moved = start - entry.start
+        places.append(replace(entry, start=start, body=entry.body + moved, end=entry.end + moved))
+        parts.append(content[entry.start : entry.end])
+        start = places[-1].end
+    replace_file(segment, b"".join(parts))
+    return places
 
 
 def _read_entry(descriptor: int, segment: Path, offset: int, size: int) -> Entry:

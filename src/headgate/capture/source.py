@@ -6,13 +6,14 @@ commit order; a position that `sample` returned is captured once the log (or the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from pyspark.sql.types import StructType
 
+from headgate.capture.loss import Loss
 from headgate.capture.streamlog import StreamLog
 from headgate.config.gears import Gear
 from headgate.errors import HeadgateError
@@ -73,6 +74,11 @@ class TableProblem:
         """The problem with the whole remedy; `table` is the name that SQL has for the table."""
         remedy = f"`headgate refresh --table {table}` reads the table whole again; history is kept"
         return replace(self, hint=f"{self.hint}; then {remedy}" if self.hint else remedy)
+
+
+def lost_tables(tables: Iterable[str], loss: Loss | None) -> dict[str, TableProblem]:
+    """What a loss in the stream log means for the source's tables: none of them can be followed across it."""
+    return {} if loss is None else {table: TableProblem(loss.after + 1, str(loss), None) for table in tables}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@
     folder/files/*.parquet                rows of large transactions, which frames refer to
     folder/spool/                         scratch of open transactions, emptied on opening
     folder/trimmed                        the position up to which everything has been consumed and let go
+    folder/mark                           how far the log reaches (`mark`)
+    folder/lost                           acknowledged transactions that it no longer has (`loss`)
 
 A transaction is appended whole or not at all: its files are on the disk before its frame is written, and a failed
 write is cut off again. `append` returns once it is durable; `begin` … `commit` makes it readable at once and `sync`
@@ -12,8 +14,8 @@ once, written by `sync`, before the next one that is not kept, or when those in 
 process may open a log at a time. A log that holds more than its limit tells `on_full`, and far beyond it appends wait a
 little (`room`).
 
-A crash can leave a torn frame at the end, which opening cuts off. Damage to the very last frame looks the same, so
-whoever keeps a cursor compares it with `end`.
+A crash can leave a torn frame at the end, which opening cuts off. Acknowledged transactions that are missing, at the end
+or elsewhere, are a `loss`: the log goes on behind it, and nobody can read across it until the source has made good.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import pairwise, takewhile
@@ -35,10 +38,12 @@ from headgate.capture import frames
 from headgate.capture.durable import full_disk_is_named, replace_file, sync_folder, write_all
 from headgate.capture.events import Committed, EventFile, Events, from_micros, to_micros
 from headgate.capture.frames import Group, Header
+from headgate.capture.loss import Loss, Losses
+from headgate.capture.mark import Mark, Reach
 from headgate.capture.reading import concatenate_events, stamp_of
-from headgate.capture.recovery import read_trimmed, recover_segments, remove_leftovers
+from headgate.capture.recovery import UNKNOWN, Expected, recover, remove_leftovers
 from headgate.capture.room import Room
-from headgate.capture.segments import SEGMENT_MAGIC, Entry, corrupt, segment_path
+from headgate.capture.segments import SEGMENT_MAGIC, Entry, list_segments, rewrite_segment, segment_path
 from headgate.capture.unwritten import Lost, Tail, Unwritten
 from headgate.capture.writing import TransactionWriter, encode_tables
 from headgate.errors import CorruptWarehouse, EnvironmentProblem, Location, TransactionError
@@ -46,6 +51,7 @@ from headgate.errors import CorruptWarehouse, EnvironmentProblem, Location, Tran
 DEFAULT_SEGMENT_BYTES = 64 << 20
 DEFAULT_TRANSACTION_BYTES = 16 << 20
 DEFAULT_UNWRITTEN_BYTES = 256 << 20
+_CLOSED = "the log is closed"
 
 
 class StreamLog:
@@ -59,6 +65,7 @@ class StreamLog:
         transaction_bytes: int = DEFAULT_TRANSACTION_BYTES,
         limit_bytes: int | None = None,
         unwritten_bytes: int = DEFAULT_UNWRITTEN_BYTES,
+        expected: Expected = UNKNOWN,
     ) -> None:
         self.folder = folder
         self.transaction_bytes = transaction_bytes
@@ -76,15 +83,19 @@ class StreamLog:
             raise EnvironmentProblem(
                 "the folder of the stream log cannot be written", where=Location(str(folder)), hint=str(error)
             ) from None
-        self._trimmed, self._end_commit_at = read_trimmed(folder)
-        recovered = recover_segments(folder)
-        self._active, self._size, self._descriptor = recovered.active, recovered.size, recovered.descriptor
-        self._entries = [entry for entry in recovered.entries if entry.header.position > self._trimmed]
+        found = recover(folder, self.files_folder, expected)
+        self._active, self._size, self._descriptor = found.active, found.size, found.descriptor
+        self._trimmed, self._end_commit_at = found.trimmed, found.trimmed_at
+        self._entries = found.entries
         self._positions = [entry.header.position for entry in self._entries]
-        self._end = self._positions[-1] if self._positions else self._trimmed
         if self._entries:
             self._end_commit_at = self._entries[-1].header.commit_at
-        self._durable = self._end
+        self._end = self._durable = found.end
+        self._losses = found.losses
+        self._damaged: list[Entry] = []
+        """Frames whose rows turned out to be unreadable."""
+        with full_disk_is_named(folder):
+            self._mark = Mark(folder / "mark", self._reach())
         self.lost: Lost | None = self._tail.lost(self._end)
         """What was kept in memory when the last owner crashed."""
         remove_leftovers(folder, self.files_folder, self.spool_folder, self._entries, self._active)
@@ -113,6 +124,11 @@ class StreamLog:
     def trimmed(self) -> int:
         """The position up to which transactions have been let go."""
         return self._trimmed
+
+    @property
+    def loss(self) -> Loss | None:
+        """Acknowledged transactions that the log no longer has, and that nobody has made good for."""
+        return self._losses.open
 
     @property
     def end_commit_at(self) -> datetime | None:
@@ -213,10 +229,11 @@ class StreamLog:
                 target = self._end
                 if self._descriptor is None or self._durable >= (target if upto is None else upto):
                     return
-                descriptor = os.dup(self._descriptor)
+                descriptor, reach = os.dup(self._descriptor), self._reach()
             try:
                 with full_disk_is_named(self.folder):
                     os.fsync(descriptor)
+                    self._mark.write(reach)
             except Exception as error:
                 self._broken = f"writing to the disk failed: {error}"
                 raise
@@ -225,9 +242,16 @@ class StreamLog:
             with self._lock:
                 self._durable = max(self._durable, target)
 
+    def flush_mark(self) -> None:
+        """Returns once it is on the disk, too, how far the log reaches: for sources that let go of what they are told of."""
+        with self._sync_lock, full_disk_is_named(self.folder):
+            self._mark.flush()
+
     def read(self, table: str, after: int, upto: int) -> Events:
         """The table's events of the transactions in (after, upto], in order."""
         with self._lock:
+            if self.loss is not None and self.loss.overlaps(after, upto):
+                raise self.loss.error()
             chosen = [entry for entry in self._range(after, upto) if _touches(entry, table, after, upto)]
             unwritten = [each for each in self._tail.between(after, upto) if table in each.rows]
             descriptors = {
@@ -244,7 +268,7 @@ class StreamLog:
                     try:
                         frames.check_rows(inline, content)
                     except frames.BadFrame as error:
-                        raise corrupt(entry.segment, entry.start, str(error)) from None
+                        raise self._lose(entry, str(error)).error() from None
                     part = entry.header.group.part(after, upto)
                     counts = entry.header.group.rows[table]
                     first, rows = int(counts[: part.start].sum()), int(counts[part].sum())
@@ -289,6 +313,8 @@ class StreamLog:
             with full_disk_is_named(self.folder):
                 replace_file(self.folder / "trimmed", content)
             self._trimmed = last.position
+            if self._losses.settled != self._losses.trim(last.position).settled:
+                self._note(self._losses.trim(last.position))
             self._entries, self._positions = self._entries[count:], self._positions[count:]
             for entry in gone:
                 for name in _file_names(entry):
@@ -299,21 +325,95 @@ class StreamLog:
                     segment.unlink(missing_ok=True)
         self._room.give_back(sum(map(_bytes, gone)))
 
+    # what was lost
+
+    def settle_loss(self, *, found_again: bool = False) -> None:
+        """The source has made good for what was lost; or everything of it is here again."""
+        with self._sync_lock, self._lock:
+            if self.loss is not None:
+                for segment in {entry.segment for entry in self._damaged}:
+                    self._rewrite(segment)
+                self._room.give_back(sum(map(_bytes, self._damaged)))
+                self._damaged.clear()
+                self._note(replace(self._losses, open=None) if found_again else self._losses.settle())
+
+    def go_on_without_lost(self) -> None:
+        """Settles a loss that nothing makes good for.
+
+        It takes a position of its own, so that the next job is another one than those before it.
+        """
+        self.sync()
+        with self._sync_lock, self._lock:
+            self._end = self._durable = self._end + 1
+            self._mark.reset(self._reach())
+        self.settle_loss()
+
+    def forget_after_loss(self) -> None:
+        """Ends where the loss begins, because the source has all that follows: it is to be appended once more.
+
+        The loss is settled by whoever has done that.
+        """
+        with self._sync_lock, self._lock:
+            assert self.loss is not None
+            after = self.loss.after
+            self._room.give_back(sum(_bytes(entry) for entry in self._entries if entry.header.position > after))
+            self._entries = [entry for entry in self._entries if entry.header.position <= after]
+            for segment in list_segments(self.folder):
+                self._rewrite(segment)
+            self._positions = [entry.header.position for entry in self._entries]
+            self._end = self._durable = after
+            self._end_commit_at = self._entries[-1].header.commit_at if self._entries else None
+            # Behind what is there nothing was acknowledged that the source does not have.
+            self._mark.reset(self._reach())
+
+    def _lose(self, entry: Entry, why: str) -> Loss:
+        """Notes that a frame's rows cannot be read."""
+        what = f"damaged at byte {entry.start}: {why}"
+        found = Loss(entry.header.first - 1, entry.header.position, what, str(entry.segment))
+        with self._lock:
+            self._note(self._losses.with_loss(found))
+            if entry in self._entries:
+                place = self._entries.index(entry)
+                self._damaged.append(self._entries.pop(place))
+                del self._positions[place]
+        return found
+
+    def _rewrite(self, segment: Path) -> None:
+        """Leaves in a segment the frames alone that count."""
+        others = [entry for entry in self._entries if entry.segment != segment]
+        places = rewrite_segment(segment, [entry for entry in self._entries if entry.segment == segment])
+        self._entries = sorted([*others, *places], key=lambda entry: entry.header.position)
+        if segment == self._active and self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = os.open(segment, os.O_WRONLY | os.O_APPEND)
+            self._size = os.fstat(self._descriptor).st_size
+            self._mark.reset(self._reach())
+
+    def _note(self, losses: Losses) -> None:
+        with full_disk_is_named(self.folder):
+            losses.write(self.folder)
+        self._losses = losses
+
+    def _reach(self) -> Reach:
+        return Reach(0 if self._active is None else int(self._active.stem), self._size, self._end)
+
     def close(self) -> None:
         """Makes everything durable and closes the files."""
         self.hasten()
-        if self._descriptor is None and self._tail.last is None:
+        if self._broken == _CLOSED:
             return
         try:
             if self._broken is None:
                 self.sync()
+                self.flush_mark()
                 self._tail.close()
         finally:
             with self._lock:
                 if self._descriptor is not None:
                     os.close(self._descriptor)
                     self._descriptor = None
-                self._broken = "the log is closed"
+                self._mark.close()
+                self._broken = _CLOSED
 
     def _append(self, make_header: Callable[[int], Header], bodies: Sequence[bytes]) -> Committed:
         """Writes a frame, whose header is made from the durable position; gives its last transaction."""
@@ -336,10 +436,13 @@ class StreamLog:
     ) -> Entry:
         with self._lock:
             self._require_usable()
-            header = make_header(self._durable)
+            header = make_header(self._durable_frame)
             if not is_kept:
                 self._require_order(header.group)
             descriptor, segment = self._writable_segment(header.first)
+            if header.durable != self._durable_frame:
+                # The segment before was synced: the first frame of the new one tells whether it is there.
+                header = make_header(self._durable_frame)
             start, head = self._size, frames.encode_header(header)
             try:
                 with full_disk_is_named(segment):
@@ -355,6 +458,11 @@ class StreamLog:
             if is_kept:
                 self._tail.remove_first()
             return entry
+
+    @property
+    def _durable_frame(self) -> int:
+        """The position of the last frame that is known to be on the disk."""
+        return min(self._durable, self._positions[-1] if self._positions else self._trimmed)
 
     def _require_usable(self) -> None:
         if self._broken is not None:
@@ -405,6 +513,7 @@ class StreamLog:
         with full_disk_is_named(path):
             if self._descriptor is not None:
                 os.fsync(self._descriptor)
+                self._mark.write(self._reach())
                 self._durable = self._end
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
             try:

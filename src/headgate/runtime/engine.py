@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from headgate.capture.memory import MemorySource
 from headgate.capture.producer import ProducerSource
 from headgate.capture.ranges import LargeLoads
+from headgate.capture.recovery import Expected
 from headgate.capture.source import Sample, Source, SourceTable
 from headgate.clock import Clock
 from headgate.config.settings import Project
@@ -37,7 +38,7 @@ from headgate.runtime.jobs import Job
 from headgate.runtime.procedures import Procedure
 from headgate.runtime.progress import OnProgress
 from headgate.runtime.reading import Reader
-from headgate.runtime.records import FORGOTTEN, JOB_CLOSED, RESNAPSHOT, Records
+from headgate.runtime.records import FORGOTTEN, JOB_CLOSED, RESNAPSHOT, STREAM_MARKED, Records
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.replicas import Replicas
 from headgate.runtime.scratch import Scratch
@@ -46,7 +47,7 @@ from headgate.runtime.spark_ranges import SparkRanges
 from headgate.runtime.spark_sessions import SparkSessions
 from headgate.runtime.state import State
 from headgate.runtime.stored import BatchViews, KeptViews, StoredTable
-from headgate.runtime.streams import open_stream, require_whole
+from headgate.runtime.streams import open_stream
 from headgate.runtime.tables import INTERNAL, Tables
 from headgate.runtime.upkeep import Upkeep
 from headgate.runtime.view_stage import ViewStage
@@ -307,7 +308,7 @@ class Engine:
         if replica is None:
             with self._changing_flows():
                 self._flows.build_again(entry.name)
-        elif isinstance(replica.source, MemorySource):
+        elif isinstance(replica.source, MemorySource) and replica.source.log.loss is None:
             raise DefiniteError(
                 f"{entry.name} cannot be read again: programs write it, and all that they committed is here",
                 hint="name a table of a database, or a flow",
@@ -471,14 +472,19 @@ class Engine:
         large = LargeLoads(SparkRanges(self._state.sessions.context), self.project.limits.spark_load_bytes)
         for name, settings in self.project.sources.items():
             streams = Path(self.project.storage) / INTERNAL / "streams"
-            log = open_stream(streams, name, self._ledger.epoch, self.project.limits, self._ledger.verify)
-            require_whole(log, name, self._state.chain.position(name, newest))
+            expected = Expected(self._state.chain.position(name, newest), name in self._state.records.marked)
+            log = open_stream(streams, name, self._ledger.epoch, self.project.limits, self._ledger.verify, expected)
+            if not expected.is_marked:
+                self._state.record([(STREAM_MARKED, {"source": name})])
             source = self._sources[name] = open_source(
                 self.project.name, name, settings, log, self._clock, self._progress, large
             )
             self._replicas.open(source, settings.tables, newest)
             if isinstance(source, ProducerSource):
                 self._replicas.open_declared(source, newest)
+            if log.loss is not None and source.unopened is None and not source.capabilities.intermediate_versions:
+                # Polls promise no more than reading everything finds.
+                raise_all(self._read_whole(name))
 
     def _require_open(self) -> None:
         if self._closed:

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 
 from headgate.capture.durable import full_disk_is_named
 from headgate.capture.events import from_micros
-from headgate.capture.segments import Entry, list_segments, recover_segment, scan_segment
+from headgate.capture.segments import Entry, list_segments, scan_segment
 from headgate.errors import DefiniteError
 from headgate.runtime.records import CHECKPOINT, JOB_CLOSED
 from headgate.runtime.tables import INTERNAL
@@ -34,8 +34,10 @@ from headgate.warehouse.store import DeltaStore
 
 LEDGER = f"{INTERNAL}/ledger"
 STREAMS = f"{INTERNAL}/streams"
-_KEPT_WHOLE = ("cursor", "trimmed")
+_KEPT_WHOLE = ("cursor", "trimmed", "lost")
 """Small files beside a stream log's segments, which are replaced whole."""
+_MARK = "mark"
+"""Written in place while the log grows: read before its segments, it tells of no more than they have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +151,12 @@ def _stream_at_a_moment(storage: Path, folder: Path) -> tuple[Stream, dict[str, 
     """
     start = str(folder.relative_to(storage))
     while True:
+        mark = {_MARK: (folder / _MARK).read_bytes()} if (folder / _MARK).exists() else {}
         contents = _contents(folder)
         sizes = tuple(Part(f"{start}/{path.name}", path.stat().st_size) for path in list_segments(folder))
         if _contents(folder) == contents:
-            return Stream(start, sizes), {f"{start}/{name}": content for name, content in contents.items()}
+            kept = contents | mark
+            return Stream(start, sizes), {f"{start}/{name}": content for name, content in kept.items()}
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -171,8 +175,11 @@ def _entries(storage: Path, segments: tuple[Part, ...]) -> Iterator[Entry]:
     """The frames that were whole at the moment."""
     for number, part in enumerate(segments, start=1):
         path = storage / part.name
-        found = recover_segment(path)[0] if number == len(segments) else scan_segment(path)
-        yield from (entry for entry in found if part.bytes is None or entry.end <= part.bytes)
+        is_last = number == len(segments)
+        found = scan_segment(path, bodies=is_last)
+        if found.problem is not None and not is_last:
+            raise damaged(str(path), found.problem)
+        yield from (entry for entry in found.entries if part.bytes is None or entry.end <= part.bytes)
 
 
 def _read_ledger(folder: Path) -> tuple[int, int, dict[str, int]]:

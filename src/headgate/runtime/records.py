@@ -19,6 +19,8 @@ ARRANGEMENT = "arrangement"
 CHECKPOINT = "checkpoint"
 RESNAPSHOT = "resnapshot"
 """Tables that could not be followed are about to be read whole; jobs before the one that holds that will be forgotten."""
+STREAM_MARKED = "stream marked"
+"""From here on the stream log of a source has a mark: without one it is damaged."""
 PROCEDURE = "procedure"
 PROCEDURE_ARCHIVED = "procedure archived"
 SETTING = "setting"
@@ -76,6 +78,8 @@ class Records:
     readable_from: JobId = NO_JOB
     resnapshots: dict[str, frozenset[str]] = field(default_factory=dict)
     """Tables by source that are about to be read whole, or have been since the newest job."""
+    marked: set[str] = field(default_factory=set)
+    """Sources whose stream logs have marks."""
 
     @staticmethod
     def of(entries: Iterable[Entry]) -> Records:
@@ -112,6 +116,8 @@ class Records:
             case "resnapshot":
                 tables = self.resnapshots.get(body["source"], frozenset())
                 self.resnapshots[body["source"]] = tables | frozenset(body["tables"])
+            case "stream marked":
+                self.marked.add(body["source"])
             case "procedure":
                 self.procedures[body["name"]] = body
             case "procedure archived":

@@ -4,7 +4,7 @@
 
 A process that was paused while another took over still holds its files open, and what it then appends must reach
 nobody. So each owner has a folder of its own: finished files are linked into it, the last segment, which a former
-owner could still be writing, is copied. The former owner's folder goes once the new one is complete.
+owner could still be writing, is copied, and so is the mark. The former owner's folder goes once the new one is complete.
 
 The order makes it safe: the new owner is in the ledger before it copies, and an appended transaction is acknowledged
 only when the ledger, asked after the disk had it, still names its owner. So what was acknowledged is in the copy.
@@ -25,11 +25,11 @@ import pyarrow as pa
 from headgate.capture.durable import full_disk_is_named, sync_file, sync_folder
 from headgate.capture.events import Committed, Events
 from headgate.capture.frames import Header
+from headgate.capture.recovery import Expected
 from headgate.capture.segments import list_segments
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.writing import TransactionWriter
 from headgate.config.settings import Limits
-from headgate.errors import CorruptWarehouse, Location
 from headgate.warehouse.store import Verify, unverified
 
 UNFINISHED = "unfinished"
@@ -38,7 +38,7 @@ UNFINISHED = "unfinished"
 class OwnedLog(StreamLog):
     """A stream log that acknowledges only while this process owns the warehouse; afterwards it raises `Fenced`."""
 
-    def __init__(self, folder: Path, limits: Limits, verify: Verify) -> None:
+    def __init__(self, folder: Path, limits: Limits, verify: Verify, expected: Expected) -> None:
         self._verify = verify
         super().__init__(
             folder,
@@ -46,6 +46,7 @@ class OwnedLog(StreamLog):
             transaction_bytes=limits.transaction_bytes,
             limit_bytes=limits.stream_bytes,
             unwritten_bytes=limits.unwritten_bytes,
+            expected=expected,
         )
 
     def begin(self, position: int, commit_at: datetime, *, initial: bool = False) -> TransactionWriter:
@@ -97,8 +98,8 @@ class OwnedLog(StreamLog):
             raise
 
 
-def open_stream(streams: Path, source: str, epoch: int, limits: Limits, verify: Verify) -> OwnedLog:
-    """Opens the log of a source as the owner of an epoch."""
+def open_stream(streams: Path, source: str, epoch: int, limits: Limits, verify: Verify, expected: Expected) -> OwnedLog:
+    """Opens the log of a source as the owner of an epoch; what the ledger expects of it and is missing is a loss."""
     home = streams / source
     with full_disk_is_named(home):
         home.mkdir(parents=True, exist_ok=True)
@@ -108,20 +109,10 @@ def open_stream(streams: Path, source: str, epoch: int, limits: Limits, verify: 
             _adopt(before[-1], home / UNFINISHED)
             (home / UNFINISHED).rename(home / str(epoch))
             sync_folder(home)
-    log = OwnedLog(home / str(epoch), limits, verify)
+    log = OwnedLog(home / str(epoch), limits, verify, expected)
     for old in before:
         shutil.rmtree(old, ignore_errors=True)
     return log
-
-
-def require_whole(log: StreamLog, source: str, position: int) -> None:
-    """A closed job names a position of the log: what is missing below it is damage, not a write that was cut short."""
-    if log.end < position:
-        raise CorruptWarehouse(
-            f"source {source} lost transactions: a job holds those up to {position}, the stream log ends at {log.end}",
-            where=Location(str(log.folder)),
-            hint="restore this folder from a backup",
-        )
 
 
 def _epochs(home: Path) -> list[Path]:
@@ -129,19 +120,20 @@ def _epochs(home: Path) -> list[Path]:
 
 
 def _adopt(former: Path, folder: Path) -> None:
-    active = list_segments(former)[-1:]
+    folder.mkdir()
+    # The mark first: a former owner moves it only when the segment has what it tells of.
+    written_in_place = [former / "mark", *list_segments(former)[-1:]]
+    for file in written_in_place:
+        if file.exists():
+            shutil.copyfile(file, folder / file.name)
+            sync_file(folder / file.name)
     for place in (former, former / "files"):
         target = folder / place.relative_to(former)
-        target.mkdir()
+        target.mkdir(exist_ok=True)
         if not place.exists():
             continue
         for file in place.iterdir():
-            if not file.is_file() or file.suffix == ".new":
-                continue
-            if file in active:
-                shutil.copyfile(file, target / file.name)
-                sync_file(target / file.name)
-            else:
+            if file.is_file() and file.suffix != ".new" and file not in written_in_place:
                 _link(file, target / file.name)
         sync_folder(target)
 

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import Sample, Source
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
-from headgate.errors import Cancelled, FlowFailed, HeadgateError, SnapshotGone, TooStale, TransientError
+from headgate.errors import Cancelled, FlowFailed, HeadgateError, HistoryLost, SnapshotGone, TooStale, TransientError
 from headgate.runtime.executor import Executor
 from headgate.runtime.flow_set import FlowSet
 from headgate.runtime.reading import Reader, Snapshot
@@ -190,7 +190,7 @@ class Scheduler:
         """Whether what there is answers the query although it could not be made fresher."""
         if isinstance(problem, Cancelled) or query.bound.when_stale != "serve":
             return False
-        passing = isinstance(problem, (_DeadlinePassed, TransientError, FlowFailed))
+        passing = isinstance(problem, (_DeadlinePassed, TransientError, FlowFailed, HistoryLost))
         return passing or any(problem is self.sources[name].status.trouble for name in query.sources)
 
     def _trouble(self, query: Query) -> HeadgateError | None:

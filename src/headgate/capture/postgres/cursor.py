@@ -9,7 +9,10 @@ from typing import Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from headgate.capture.durable import full_disk_is_named, replace_file
-from headgate.errors import CorruptWarehouse, Location
+from headgate.capture.postgres.problems import SourceHistoryLost
+from headgate.capture.postgres.slot import RESNAPSHOT
+from headgate.capture.streamlog import StreamLog
+from headgate.errors import Location
 
 State = TypeVar("State")
 
@@ -21,8 +24,20 @@ class CursorFile(Generic[State]):
         self.path = folder / "cursor"
         self._format = TypeAdapter(state)
 
+    def read_begun(self, log: StreamLog, *, afresh: bool = False) -> State | None:
+        """What was written last; None before the log's first transaction, or when it is damaged and all is read afresh."""
+        try:
+            state = self.read()
+            if state is None and (log.end or log.loss is not None):
+                raise self._damaged("it is missing")
+            return state
+        except SourceHistoryLost:
+            if afresh:
+                return None
+            raise
+
     def read(self) -> State | None:
-        """What was written last; None before the first time."""
+        """What was written last; None where there is no such file."""
         if not self.path.exists():
             return None
         try:
@@ -36,9 +51,9 @@ class CursorFile(Generic[State]):
         with full_disk_is_named(self.path):
             replace_file(self.path, json.dumps(self._format.dump_python(state, mode="json")).encode())
 
-    def _damaged(self, why: str) -> CorruptWarehouse:
-        return CorruptWarehouse(
-            f"this file is damaged: {why}",
+    def _damaged(self, why: str) -> SourceHistoryLost:
+        return SourceHistoryLost(
+            f"how far this source was read is not known, because this file is damaged: {why}",
             where=Location(str(self.path)),
-            hint="restore it from a copy",
+            hint=RESNAPSHOT,
         )

@@ -67,6 +67,9 @@ class LogMethod(CapturedTables[LogHistory]):
         self._history = LogHistory(self._opening, definitions)
         self._reader = self._new_reader()
         try:
+            if self._history.lost_upto is not None:
+                self._reader.drain(self._history.lost_upto + 1)
+                options["log"].settle_loss(found_again=True)
             self._load(self._history.missing)
             self._read_unread()
         except BaseException:

@@ -61,17 +61,21 @@ class LogHistory:
         self._file = CursorFile(opening.log.folder, LogState)
         self._absent: dict[str, DefiniteError] = {}
         """Tables that were captured before and cannot be read now, and why."""
+        self.lost_upto: int | None = None
+        """The stream log lost what lies before this position in the WAL, and the server still has it."""
         self.sessions = opening.sessions()
         try:
             self.server = LogServer(self.sessions, opening.clock)
-            state = self._file.read()
+            state = self._file.read_begun(opening.log, afresh=opening.afresh)
             present = self._present({} if state is None else state.tables)
-            self._state = self._new_slot(present, {}) if state is None else state
+            if state is None or opening.afresh:
+                self._begin(present, {} if state is None else state.tables)
+            else:
+                self._state = state
+                self._fetch_again()
             self._forget_removed(present)
             self.tables = self._known(present)
             """The loaded tables."""
-            if opening.afresh:
-                self.begin_anew()
         except BaseException:
             self.sessions.close()
             raise
@@ -168,10 +172,29 @@ class LogHistory:
     def begin_anew(self) -> None:
         """Gives up the slot for another one; all tables are missing until they are loaded again."""
         present = self._present(self._state.tables)
-        self._state = self._new_slot(
-            present, {name: replace(known, load=EVER, again=True) for name, known in self._state.tables.items()}
-        )
+        self._begin(present, self._state.tables)
         self.tables = self._known(present)
+
+    def _begin(self, present: Mapping[str, PostgresTable], before: Mapping[str, KnownTable]) -> None:
+        """Makes a slot; tables that the stream log may have rows of are to be loaded once more."""
+        again = {name: replace(known, load=EVER, again=True) for name, known in before.items()}
+        if self._log.end:
+            again |= {name: known_table(table, 0, load=EVER, again=True) for name, table in present.items()}
+        self._state = self._new_slot(present, again)
+
+    def _fetch_again(self) -> None:
+        """Lets go of all behind a loss when the server still has it: it is sent once more, as it was."""
+        loss = self._log.loss
+        if loss is None:
+            return
+        after = loss.after - self._state.offset
+        with self.sessions.borrow("looking at the replication slot") as connection:
+            confirmed = read_slot(connection, self.name).confirmed
+        # Commit records are aligned: none begins directly behind another.
+        if confirmed <= after + 1:
+            self._save(replace(self._state, told=after))
+            self._log.forget_after_loss()
+            self.lost_upto = loss.upto - self._state.offset
 
     def _present(self, captured: Collection[str]) -> dict[str, PostgresTable]:
         """The tables that the source has; of those that were captured before, some may be absent."""

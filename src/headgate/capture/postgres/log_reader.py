@@ -97,6 +97,7 @@ class LogReader:
                 continue
             pause = min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)
             if not messages:
+                self._log.flush_mark()
                 # The answer tells how far the server has read.
                 stream.confirm(self._history.told, reply=True)
             if now - began > _NUDGE_SECONDS and not nudged:
@@ -108,6 +109,7 @@ class LogReader:
         """Makes what was read durable, and tells the server."""
         self._collector.hand_over(rest)
         self._log.sync()
+        self._log.flush_mark()
         self.durable = max(self.durable, self._collector.reached)
         self._synced = now = time.monotonic()
         if now - self._told > _TELL_SECONDS or self._collector.reply_wanted:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from headgate.errors import DefiniteError, HeadgateError, TransientError
+from headgate.errors import DefiniteError, HeadgateError, HistoryLost, TransientError
 
 
 class SourceUnreachable(TransientError):
@@ -31,7 +31,7 @@ class SourceSetup(DefiniteError):
     """The source lacks what capture needs: a table, a column, a key, a privilege, a setting."""
 
 
-class SourceHistoryLost(DefiniteError):
+class SourceHistoryLost(HistoryLost):
     """The source no longer has the changes that come next; its tables must be read afresh."""
 
 

@@ -23,7 +23,16 @@ from headgate.capture.postgres.timestamp import TimestampMethod
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.postgres.trigger import TriggerMethod
 from headgate.capture.ranges import LargeLoads
-from headgate.capture.source import Capabilities, Freshness, Progress, Sample, SourceStatus, SourceTable, TableProblem
+from headgate.capture.source import (
+    Capabilities,
+    Freshness,
+    Progress,
+    Sample,
+    SourceStatus,
+    SourceTable,
+    TableProblem,
+    lost_tables,
+)
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 from headgate.config.gears import GearSettings
@@ -71,7 +80,7 @@ class PostgresSource:
             self._open()
         except (TransientError, SourceHistoryLost) as error:
             # At first contact there is nothing to read without it.
-            if not log.end:
+            if not log.end and log.loss is None:
                 raise (at_first_contact(error) if isinstance(error, TransientError) else error) from error
             self.unopened = error
             if isinstance(error, TransientError):
@@ -99,6 +108,7 @@ class PostgresSource:
     def problems(self) -> Mapping[str, TableProblem]:
         """Tables whose changes cannot be followed any more, and what to do about it."""
         found = {} if self._method is None else self._method.problems
+        found = {**found, **lost_tables(self._settings.tables, self.log.loss)}
         return {name: problem.told_for(f"{self.name}.{name}") for name, problem in found.items()}
 
     @property
@@ -156,8 +166,10 @@ class PostgresSource:
         with self._lock:
             if self._method is None or self._agent is None:
                 self._open(afresh=True)
+                self.log.settle_loss()
                 return
-            self._method.resnapshot(tables)
+            self._method.resnapshot(tables if self.log.loss is None else None)
+            self.log.settle_loss()
             if self._agent.status.stopped:
                 self._agent.wait()
                 self._start_agent(self._method)

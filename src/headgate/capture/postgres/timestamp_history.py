@@ -54,7 +54,7 @@ class TimestampHistory:
         self.tables = KnownTables({}, {}, 0)
         self.sessions = opening.sessions(self._verify)
         try:
-            before = self._file.read()
+            before = self._file.read_begun(opening.log, afresh=opening.afresh)
             present = self._present({} if before is None else before.tables)
             self.warnings = self._warnings(present)
             """What the source's owner could do better."""

@@ -59,7 +59,7 @@ class TriggerHistory:
         """Tables that were captured before and cannot be read now, and why."""
         self.timed = False
         self.sessions = opening.sessions(self._verify)
-        self._state = self._file.read()
+        self._state = self._file.read_begun(opening.log, afresh=opening.afresh)
         try:
             present = self._present()
             if opening.afresh or self._state is None or not self._has_loaded(self._state):
@@ -107,6 +107,7 @@ class TriggerHistory:
                     upto=wanted.upto,
                     loading=(),
                     tables=self.tables.known(),
+                    begun=self.log.end,
                 )
             )
         batch.append_to(self.log)
@@ -125,6 +126,7 @@ class TriggerHistory:
     def acknowledge(self) -> None:
         """Has the source let go of the changes that are durable here."""
         batch, upto = self._durable
+        self.log.flush_mark()
         with self.sessions.borrow("trimming the audit table") as connection:
             done = connection.execute(trigger_sql.acknowledge(self.objects, self.state.token, batch, upto))
             if done.rowcount != 1:
@@ -183,8 +185,13 @@ class TriggerHistory:
         kept = {name: table for name, table in present.items() if name in known and known[name].oid == table.oid}
         self.tables = self._known_tables(kept, {name: state.tables[name] for name in (*kept, *self._absent)})
         if loaded and not state.loading:
+            lost_in_it = self._has_lost_only_of(state)
+            if lost_in_it:
+                self.log.forget_after_loss()
             # A crash may have cut it short; what the log has is left out.
             self.publish(self.read(self._range(state.batch, state.after, state.upto)))
+            if lost_in_it:
+                self.log.settle_loss(found_again=True)
         added = tuple(name for name in present if name not in kept)
         if added:
             self._load_into(present, added, self._next_batch)
@@ -192,6 +199,15 @@ class TriggerHistory:
         if gone:
             with self.sessions.borrow("removing triggers") as connection:
                 trigger_sql.drop_triggers(connection, self.objects, [state.tables[name].oid for name in gone])
+
+    def _has_lost_only_of(self, state: TriggerState) -> bool:
+        """Whether the log lost changes of the last batch alone, which the source still has."""
+        loss = self.log.loss
+        if loss is None or state.begun is None or loss.after < state.begun:
+            return False
+        with self.sessions.borrow("looking at the audit table") as connection:
+            found = trigger_sql.read_capture(connection, self.objects)
+        return found is not None and found[1] < state.batch
 
     def _load_into(self, present: Mapping[str, PostgresTable], names: tuple[str, ...], batch: int) -> None:
         """Puts tables into the log as they are at a point up to which all others were captured before."""

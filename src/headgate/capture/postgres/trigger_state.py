@@ -45,3 +45,5 @@ class TriggerState:
     loading: tuple[str, ...]
     """Tables whose first load is this batch."""
     tables: Mapping[str, KnownTable]
+    begun: int | None = None
+    """Where the stream log ended before this batch, or part of it; it had all batches before."""
