@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -69,6 +70,12 @@ def test_a_folder_that_is_not_headgates_is_refused(tmp_path: Path, capsys: pytes
     assert run(["reset", "--project", str(tmp_path), "--yes"]) == 1
     assert "is not a headgate storage" in capsys.readouterr().err
     assert (tmp_path / "thesis.txt").exists()
+
+
+def test_a_warehouse_that_lost_its_ledger_is_deleted_too(project: Path) -> None:
+    shutil.rmtree(project / "warehouse/_headgate/ledger")
+    assert run(["reset", "--project", str(project), "--yes"]) == 0
+    assert not list((project / "warehouse").iterdir())
 
 
 def test_a_storage_beside_the_project_file_keeps_it(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_stream_log_that_lost_what_a_closed_job_holds_names_the_source_and_goe
             warehouse.refresh()
         with warehouse.table("shop.items", shop_job := warehouse.newest_job - 1) as answer:
             assert answer.job == shop_job
-        warehouse.resnapshot("shop")
+        warehouse.refresh(table="shop.items")
         found = shop.content(warehouse)
     with headgate.open(shop.project(folder)) as warehouse:
         assert not warehouse.failures

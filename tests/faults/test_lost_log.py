@@ -120,7 +120,7 @@ def test_a_loss_is_named_until_somebody_goes_on_without_it(
     other = "etl" if source == "shop" else "shop"
     damage(log_folder(folder, source))
     with headgate.open(project(folder)) as warehouse:
-        with pytest.raises(FlowFailed, match=r"acknowledged transactions .* may be lost.*resnapshot"):
+        with pytest.raises(FlowFailed, match=r"acknowledged transactions .* may be lost.*refresh"):
             rows(warehouse, source)
         assert rows(warehouse, other) == COMMITS + 1
         query = f"SELECT rows FROM {source}_total CURRENCY BOUND 0 SEC WHEN STALE SERVE"
@@ -134,7 +134,7 @@ def test_a_loss_is_named_until_somebody_goes_on_without_it(
     with headgate.open(project(folder)) as warehouse:
         with pytest.raises(FlowFailed, match="may be lost"):
             rows(warehouse, source)
-        warehouse.resnapshot(source)
+        warehouse.refresh(table=f"{source}.items")
         assert rows(warehouse, source) == left
         with writer(warehouse, source) as write:
             write(77)
@@ -153,7 +153,7 @@ def test_rows_that_cannot_be_read_any_more_are_named_when_a_job_needs_them(folde
         with pytest.raises((FlowFailed, HistoryLost), match="lost"):
             rows(warehouse, "shop")
         assert rows(warehouse, "etl") == COMMITS + 1
-        warehouse.resnapshot("shop")
+        warehouse.refresh(table="shop.items")
         assert rows(warehouse, "shop") == COMMITS
 
 

@@ -146,9 +146,9 @@ def test_a_warehouse_names_the_loss_and_is_exact_after_its_remedy(
     connection.execute("UPDATE t SET id = 100, at = clock_timestamp() WHERE id = 10")
     with headgate.open(settings(left)) as warehouse:
         if capture != "timestamp":
-            with pytest.raises(FlowFailed, match=r"may be lost.*resnapshot"):
+            with pytest.raises(FlowFailed, match=r"may be lost.*refresh"):
                 total(warehouse)
-            warehouse.resnapshot("bank")
+            warehouse.refresh(table="bank.t")
         assert total(warehouse) == (11, 145)
         connection.execute("INSERT INTO t VALUES (1000)")
         assert total(warehouse) == (12, 1145)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -143,3 +145,59 @@ def test_entries_that_no_longer_count_go_when_files_become_one(tmp_path: Path) -
     assert [entry.sequence for entry in again.entries()] == list(range(1, len(again.entries()) + 1))
     assert [entry.body["owner"] for entry in again.entries("owner")] == ["me", "me"]
     again.close()
+
+
+def warehouse_with_entries(root: Path) -> Path:
+    """A storage with a ledger of a few entries and a stream log; gives the ledger's folder."""
+    ledger = open_ledger(root)
+    for number in range(3):
+        ledger.append([("cut", {"job": number})])
+    ledger.close()
+    (root / "_headgate/streams/shop").mkdir(parents=True)
+    return root / "_headgate/ledger"
+
+
+def remove_log(ledger: Path) -> None:
+    shutil.rmtree(ledger / "_delta_log")
+
+
+def remove_newest_entry(ledger: Path) -> None:
+    max((ledger / "_delta_log").glob("*.json")).unlink()
+
+
+def damage_newest_entry(ledger: Path) -> None:
+    entry = max((ledger / "_delta_log").glob("*.json"))
+    entry.write_bytes(entry.read_bytes()[:-20])
+
+
+def damage_a_data_file(ledger: Path) -> None:
+    file = next(ledger.rglob("part-*.parquet"))
+    file.write_bytes(file.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [shutil.rmtree, remove_log, remove_newest_entry, damage_newest_entry, damage_a_data_file],
+)
+def test_a_ledger_that_lost_something_is_never_taken_for_a_new_or_shorter_one(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(warehouse_with_entries(tmp_path))
+    for _ in range(2):
+        with pytest.raises(CorruptWarehouse, match=r"headgate restore.*headgate reset"):
+            open_ledger(tmp_path)
+
+
+def test_a_damaged_mark_of_the_ledger_is_removed_by_hand(tmp_path: Path) -> None:
+    warehouse_with_entries(tmp_path)
+    mark = tmp_path / "_headgate/ledger.mark"
+    mark.write_bytes(b"")
+    with pytest.raises(CorruptWarehouse, match=r"ledger.mark: .*remove it"):
+        open_ledger(tmp_path)
+    mark.unlink()
+    ledger = open_ledger(tmp_path)
+    assert len(ledger.entries("cut")) == 3
+    ledger.close()
+    remove_newest_entry(tmp_path / "_headgate/ledger")
+    with pytest.raises(CorruptWarehouse, match="lost its newest entries"):
+        open_ledger(tmp_path)

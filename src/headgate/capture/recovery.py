@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.capture.loss import Loss, Losses
-from headgate.capture.mark import DamagedMark, Reach, read_mark
 from headgate.capture.segments import Entry, Scan, list_segments, rewrite_segment, scan_segment
+from headgate.mark import DamagedMark, Reach, read_mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@
     folder/files/*.parquet                rows of large transactions, which frames refer to
     folder/spool/                         scratch of open transactions, emptied on opening
     folder/trimmed                        the position up to which everything has been consumed and let go
-    folder/mark                           how far the log reaches (`mark`)
+    folder/mark                           how far the log reaches: written before anybody is told, on the disk before a
+                                          database is told
     folder/lost                           acknowledged transactions that it no longer has (`loss`)
 
 A transaction is appended whole or not at all: its files are on the disk before its frame is written, and a failed
@@ -39,7 +40,6 @@ from headgate.capture.durable import full_disk_is_named, replace_file, sync_fold
 from headgate.capture.events import Committed, EventFile, Events, from_micros, to_micros
 from headgate.capture.frames import Group, Header
 from headgate.capture.loss import Loss, Losses
-from headgate.capture.mark import Mark, Reach
 from headgate.capture.reading import concatenate_events, stamp_of
 from headgate.capture.recovery import UNKNOWN, Expected, recover, remove_leftovers
 from headgate.capture.room import Room
@@ -47,6 +47,7 @@ from headgate.capture.segments import SEGMENT_MAGIC, Entry, list_segments, rewri
 from headgate.capture.unwritten import Lost, Tail, Unwritten
 from headgate.capture.writing import TransactionWriter, encode_tables
 from headgate.errors import CorruptWarehouse, EnvironmentProblem, Location, TransactionError
+from headgate.mark import Mark, Reach
 
 DEFAULT_SEGMENT_BYTES = 64 << 20
 DEFAULT_TRANSACTION_BYTES = 16 << 20

@@ -43,9 +43,9 @@ def holdings(storage: str) -> Holdings | None:
     root = Path(storage)
     if not root.exists() or not any(root.iterdir()):
         return None
-    if not (root / HOME / "ledger").is_dir():
+    if not (root / HOME).is_dir():
         raise ConfigError(
-            f"{root} is not a headgate storage: it has no {HOME}/ledger", hint="correct `storage` in the project file"
+            f"{root} is not a headgate storage: it has no folder {HOME}", hint="correct `storage` in the project file"
         )
     # The ledger last: what is half deleted still tells what it is.
     mine = [path for path in sorted(root.iterdir()) if (path / "_delta_log").is_dir()] + [root / HOME]

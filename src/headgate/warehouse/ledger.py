@@ -9,6 +9,9 @@ entries that no longer count (`prune`), and the log below is cleaned.
 
 The ledger says in which format the warehouse is (`FORMAT`); a ledger without that is of format 1. A later format is refused, an
 earlier one is converted by `conversions`.
+
+Without its ledger nobody knows what counts of a warehouse. So a ledger that is gone, cannot be read, or ends before the
+version that was written last (`ledger.mark`, on a local disk) is an error, and never taken for a new one.
 """
 
 from __future__ import annotations
@@ -17,22 +20,29 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from threading import RLock
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from headgate.errors import CorruptWarehouse, DefiniteError, Fenced
+from headgate.errors import CorruptWarehouse, DefiniteError, Fenced, Location
+from headgate.mark import DamagedMark, Mark, Reach, read_mark
 from headgate.warehouse.files import FileReader, FileWriter
 from headgate.warehouse.lock import OwnerLock
-from headgate.warehouse.problems import REPAIR_HINT
+from headgate.warehouse.log import LOG
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import DeltaStore, ForeignCommit, Step, no_step
 
 HOME = "_headgate"
+LEDGER_HINT = (
+    "restore a backup to an empty folder: `headgate restore`; or give the warehouse up and begin anew: `headgate reset`"
+)
+_SCRATCH = ("ledger", "scratch")
+"""Folders beside the ledger that hold nothing without it."""
 OWNER = "owner"
 FORMAT = "format"
 NEWEST_FORMAT = 2
@@ -73,9 +83,16 @@ class Ledger:
     """The ledger of a warehouse that this process owns."""
 
     def __init__(
-        self, store: DeltaStore, entries: list[Entry], lock: OwnerLock, clock: Callable[[], datetime], step: Step
+        self,
+        store: DeltaStore,
+        entries: list[Entry],
+        lock: OwnerLock,
+        clock: Callable[[], datetime],
+        step: Step,
+        mark: Mark | None,
     ) -> None:
         self._store = store
+        self._mark = mark
         self._entries = entries
         self._owner_lock = lock
         self._clock = clock
@@ -100,8 +117,8 @@ class Ledger:
         home.create()
         lock = OwnerLock.take(home, owner, clock(), takeover=takeover)
         try:
-            store = DeltaStore.open(home.child("ledger"), SPEC)
-            ledger = cls(store, _read(store), lock, clock, step)
+            store, entries, mark = _open(home)
+            ledger = cls(store, entries, lock, clock, step, mark)
             if ledger.format > NEWEST_FORMAT:
                 raise DefiniteError(
                     f"the warehouse {root} has format {ledger.format}, this version of headgate knows formats up to"
@@ -165,6 +182,10 @@ class Ledger:
 
     def close(self) -> None:
         """Gives the warehouse up."""
+        if self._mark is not None:
+            self._mark.flush()
+            self._mark.close()
+            self._mark = None
         self._owner_lock.release()
 
     def _put(self, entries: Sequence[Entry], replaced: Sequence[DataFile]) -> None:
@@ -174,10 +195,48 @@ class Ledger:
             writer = FileWriter(self._store.folder, attempt, SPEC, ROWS_PER_FILE)
             self._store.commit(writer.write(_table(entries)), replaced, {"epoch": self._epoch})
             done = True
+            if self._mark is not None:
+                self._mark.write(_reach(self._store))
         except ForeignCommit as error:
             raise _fenced() from error
         finally:
             self._store.end(attempt, discard=not done)
+
+
+def _open(home: Folder) -> tuple[DeltaStore, list[Entry], Mark | None]:
+    """The ledger, a new one only where there is no warehouse yet."""
+    folder, file = home.child("ledger"), Path(home.file("ledger.mark"))
+    try:
+        written = read_mark(file) if home.is_local else None
+    except DamagedMark as error:
+        raise CorruptWarehouse(
+            f"how far the ledger reached is not known: {error}",
+            where=Location(str(file)),
+            hint="if only this file was damaged, remove it: the warehouse opens with what the ledger holds",
+        ) from None
+    others = [name for name in home.folders() if name not in _SCRATCH]
+    if not folder.files(LOG) and (others or written is not None):
+        raise CorruptWarehouse(
+            f"the warehouse in {home.address.removesuffix(f'/{HOME}')} has no ledger, which says what of it counts",
+            where=Location(folder.address),
+            hint=LEDGER_HINT,
+        )
+    try:
+        store = DeltaStore.open(folder, SPEC)
+        entries = _read(store)
+    except CorruptWarehouse as error:
+        raise CorruptWarehouse(error.what, where=error.where, hint=LEDGER_HINT) from error
+    if written is not None and written.position > store.version:
+        raise CorruptWarehouse(
+            f"the ledger lost its newest entries: it ends at version {store.version}, {written.position} was written",
+            where=Location(folder.address),
+            hint=LEDGER_HINT,
+        )
+    return store, entries, Mark(file, _reach(store)) if home.is_local else None
+
+
+def _reach(store: DeltaStore) -> Reach:
+    return Reach(0, 0, store.version)
 
 
 def _fenced() -> Fenced:
@@ -218,4 +277,4 @@ def _read(store: DeltaStore) -> list[Entry]:
 
 
 def _damage(store: DeltaStore, reason: str) -> CorruptWarehouse:
-    return CorruptWarehouse(f"the ledger in {store.folder.address} is damaged: {reason}", hint=REPAIR_HINT)
+    return CorruptWarehouse(f"the ledger in {store.folder.address} is damaged: {reason}", hint=LEDGER_HINT)

@@ -1,10 +1,10 @@
-"""How far a stream log reaches, in a small file of its own, so that a lost end is not taken for a write that was cut short.
+"""How far a file that grows reaches, in a small file of its own, so that a lost end is not taken for a write that was cut short.
 
-    folder/mark      two slots, a page apart, written in turn and in place: each a number, a place in the log and a crc32
+    two slots, a page apart, written in turn and in place: each a number, a place and a crc32
 
-A mark is written once the segment's bytes are on the disk and before anybody is told, so it never promises too much. It
-survives the process at once, and a power failure once it is flushed: before a database is told, and when the log is
-closed. A write that is cut short spoils one slot, and the other one holds the mark before.
+A mark is written once what it tells of is on the disk and before anybody is told, so it never promises too much. It
+survives the process at once, and a power failure once it is flushed. A write that is cut short spoils one slot, and the
+other one holds the mark before.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import zlib
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from headgate.capture.durable import replace_file
-
 _FIELDS = struct.Struct("<8sQqqQ")
 _CRC = struct.Struct("<I")
 _MAGIC = b"HGMARK1\n"
@@ -27,7 +25,7 @@ _SLOTS = 2
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reach:
-    """Where a log ends."""
+    """Where a stream log ends; of the ledger, its version is the position."""
 
     segment: int
     """The first position of the segment that holds the end; 0 before the first segment."""
@@ -59,7 +57,7 @@ class Mark:
         self._lock = threading.Lock()
         self._number = 0 if before is None else before[0]
         if before is None:
-            replace_file(file, _slot(0, reach).ljust(_SLOTS * _SLOT_BYTES, b"\0"))
+            _create(file, _slot(0, reach).ljust(_SLOTS * _SLOT_BYTES, b"\0"))
         self._descriptor = os.open(file, os.O_WRONLY)
         self._reach = reach if before is None else before[1]
         self._is_flushed = True
@@ -93,6 +91,21 @@ class Mark:
         self._number += 1
         os.pwrite(self._descriptor, _slot(self._number, reach), self._number % _SLOTS * _SLOT_BYTES)
         self._reach = reach
+
+
+def _create(file: Path, content: bytes) -> None:
+    """Puts the file in place whole or not at all."""
+    fresh = file.with_suffix(".new")
+    with fresh.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    fresh.replace(file)
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _slot(number: int, reach: Reach) -> bytes:
