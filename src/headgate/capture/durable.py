@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +53,21 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def replace_checked(path: Path, content: bytes) -> None:
+    """Puts a small file of one line in place whole or not at all, with a checksum."""
+    replace_file(path, b"%s\n%08x" % (content, zlib.crc32(content)))
+
+
+def read_checked(path: Path) -> bytes:
+    """The line that `replace_checked` wrote; `ValueError` when it is not as it was. Older files have no checksum."""
+    content, newline, checksum = path.read_bytes().rpartition(b"\n")
+    if not newline:
+        return checksum
+    if checksum != b"%08x" % zlib.crc32(content):
+        raise ValueError("it does not fit its checksum")
+    return content
 
 
 def replace_file(path: Path, content: bytes) -> None:

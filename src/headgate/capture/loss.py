@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from headgate.capture.durable import replace_file
+from headgate.capture.durable import read_checked, replace_checked
 from headgate.errors import HistoryLost, Location
 
 _FILE = "lost"
@@ -82,11 +82,11 @@ class Losses:
         if not file.exists():
             return Losses()
         try:
-            content = json.loads(file.read_bytes())
+            content = json.loads(read_checked(file))
             noted = None if content["open"] is None else Loss(**content["open"])
             return Losses(noted, tuple((int(after), int(upto)) for after, upto in content["settled"]))
         except (ValueError, TypeError, KeyError) as error:
             return Losses(Loss(0, 0, f"the note of an earlier loss is damaged: {error}", str(file)))
 
     def write(self, folder: Path) -> None:
-        replace_file(folder / _FILE, json.dumps(asdict(self)).encode())
+        replace_checked(folder / _FILE, json.dumps(asdict(self)).encode())

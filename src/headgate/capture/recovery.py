@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.capture.durable import read_checked
 from headgate.capture.loss import Loss, Losses
 from headgate.capture.segments import Entry, Scan, list_segments, rewrite_segment, scan_segment
 from headgate.mark import DamagedMark, Reach, read_mark
@@ -116,7 +117,7 @@ class _Search:
         if not file.exists():
             return 0, None
         try:
-            content = json.loads(file.read_bytes())
+            content = json.loads(read_checked(file))
             return int(content["position"]), int(content["commit_at"])
         except (ValueError, KeyError, TypeError) as error:
             self._note(0, file, f"this file is damaged: {error}")

@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.capture import frames
-from headgate.capture.durable import full_disk_is_named, replace_file, sync_folder, write_all
+from headgate.capture.durable import full_disk_is_named, replace_checked, sync_folder, write_all
 from headgate.capture.events import Committed, EventFile, Events, from_micros, to_micros
 from headgate.capture.frames import Group, Header
 from headgate.capture.loss import Loss, Losses
@@ -312,7 +312,7 @@ class StreamLog:
             gone, last = self._entries[:count], self._entries[count - 1].header
             content = json.dumps({"position": last.position, "commit_at": last.commit_at}).encode()
             with full_disk_is_named(self.folder):
-                replace_file(self.folder / "trimmed", content)
+                replace_checked(self.folder / "trimmed", content)
             self._trimmed = last.position
             if self._losses.settled != self._losses.trim(last.position).settled:
                 self._note(self._losses.trim(last.position))
@@ -378,6 +378,12 @@ class StreamLog:
                 self._damaged.append(self._entries.pop(place))
                 del self._positions[place]
         return found
+
+    def lose_file(self, file: str, why: str) -> Loss:
+        """Notes that a file of a large transaction cannot be read."""
+        with self._lock:
+            entry = next(entry for entry in self._entries if Path(file).name in _file_names(entry))
+        return self._lose(entry, f"{file}: {why}")
 
     def _rewrite(self, segment: Path) -> None:
         """Leaves in a segment the frames alone that count."""

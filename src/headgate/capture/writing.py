@@ -145,7 +145,9 @@ class _ParquetFile:
         self._path = path
         self._rows = 0
         with full_disk_is_named(path):
-            self._writer = pq.ParquetWriter(path, schema, compression="snappy", coerce_timestamps="us")
+            self._writer = pq.ParquetWriter(
+                path, schema, compression="snappy", coerce_timestamps="us", write_page_checksum=True
+            )
 
     def write(self, rows: pa.Table) -> None:
         with full_disk_is_named(self._path):

@@ -19,7 +19,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from headgate.capture.durable import full_disk_is_named
+from headgate.capture.durable import full_disk_is_named, read_checked
 from headgate.capture.events import from_micros
 from headgate.capture.segments import Entry, list_segments, scan_segment
 from headgate.errors import DefiniteError
@@ -167,7 +167,7 @@ def _trimmed(folder: Path) -> tuple[int, datetime | None]:
     file = folder / "trimmed"
     if not file.exists():
         return 0, None
-    found = json.loads(file.read_bytes())
+    found = json.loads(read_checked(file))
     return int(found["position"]), from_micros(int(found["commit_at"]))
 
 

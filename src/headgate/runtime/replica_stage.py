@@ -7,6 +7,8 @@ number from its transaction's position and its own place in it, and nothing is l
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,12 +20,14 @@ from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules import replica
 from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, POSITION, ROW_NUMBER, WEIGHT, JobId
 from headgate.delta.events import OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED
-from headgate.errors import FlowFailed
+from headgate.errors import CorruptWarehouse, FlowFailed
 from headgate.runtime import chains
 from headgate.runtime.batch import Batch, TransactionChanges
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.wider import outgrown, widened
 from headgate.warehouse.changes import ChangeSet
+from headgate.warehouse.problems import translate
+from headgate.warehouse.storage import Folder
 
 _ROWS_BITS = 32
 """A transaction has fewer rows than two to this power; positions of producers count commits."""
@@ -113,7 +117,11 @@ class ReplicaStage:
             assert events.table is not None
             return self._added(self._with_all_columns(events.table), jobs, batch)
         if events.files or events.rows >= batch.many_rows:
-            return self._from_files(events, jobs, after, batch)
+            try:
+                return self._from_files(events, jobs, after, batch)
+            except Exception as error:
+                self._name_damaged_file(events, error)
+                raise
         assert events.table is not None
         rows = self._with_all_columns(events.table).append_column(
             JOB, pa.array(_job_ids(events.table, jobs), pa.int64())
@@ -259,6 +267,15 @@ class ReplicaStage:
             observed=flags.observed,
         )
         return self._kept_in_files(query, batch)
+
+    def _name_damaged_file(self, events: Events, error: Exception) -> None:
+        """Tells the log of a file of its own that could not be read."""
+        known = translate(error, Folder.at(self.source.log.files_folder))
+        if not isinstance(known, CorruptWarehouse):
+            return
+        for file in events.files:
+            if Path(file.path).name in known.what:
+                raise self.source.log.lose_file(file.path, known.what).error() from error
 
     def _kept_in_files(self, query: str, batch: Batch) -> TransactionChanges:
         views = batch.bulk_views

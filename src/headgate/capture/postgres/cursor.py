@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from headgate.capture.durable import full_disk_is_named, replace_file
+from headgate.capture.durable import full_disk_is_named, read_checked, replace_checked
 from headgate.capture.postgres.problems import SourceHistoryLost
 from headgate.capture.postgres.slot import RESNAPSHOT
 from headgate.capture.streamlog import StreamLog
@@ -41,7 +41,7 @@ class CursorFile(Generic[State]):
         if not self.path.exists():
             return None
         try:
-            return self._format.validate_python(json.loads(self.path.read_bytes()))
+            return self._format.validate_python(json.loads(read_checked(self.path)))
         except ValidationError as error:
             raise self._damaged(str(error.errors()[0]["msg"])) from None
         except ValueError as error:
@@ -49,7 +49,7 @@ class CursorFile(Generic[State]):
 
     def write(self, state: State) -> None:
         with full_disk_is_named(self.path):
-            replace_file(self.path, json.dumps(self._format.dump_python(state, mode="json")).encode())
+            replace_checked(self.path, json.dumps(self._format.dump_python(state, mode="json")).encode())
 
     def _damaged(self, why: str) -> SourceHistoryLost:
         return SourceHistoryLost(
