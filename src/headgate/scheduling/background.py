@@ -83,7 +83,14 @@ class Background:
             self._attempt(self._history.write)
             if self._closed:
                 return
-            steps = (self._leases.end_expired, self._tidy, self._compare_clocks, self._system_job, self._materialize)
+            steps = (
+                self._flush_marks,
+                self._leases.end_expired,
+                self._tidy,
+                self._compare_clocks,
+                self._system_job,
+                self._materialize,
+            )
             for step in steps:
                 self._attempt(step)
 
@@ -94,6 +101,11 @@ class Background:
             _LOGGER.warning("background work failed and is tried again: %s", error)
         except Exception:
             _LOGGER.exception("background work failed and is tried again")
+
+    def _flush_marks(self) -> None:
+        """Has it survive a power failure, too, how far the logs of programs reach: a commit does not wait for that."""
+        for source in self._scheduler.sources.values():
+            source.log.flush_mark()
 
     def _tidy(self) -> None:
         executions = self._scheduler.executor.executions
