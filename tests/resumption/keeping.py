@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import headgate
-from headgate.errors import SnapshotGone, TransientError
+from headgate.errors import DefiniteError, SnapshotGone, TransientError
 from tests.faults.shop import SPARK
 from tests.postgres.bank import TOTAL
 
@@ -63,10 +63,16 @@ def keep(warehouse: headgate.Warehouse) -> None:
     while True:
         try:
             job = warehouse.refresh()
+            check(warehouse, job)
         except TransientError:
             time.sleep(0.05)
             continue
-        check(warehouse, job)
+        except DefiniteError as error:
+            # The damage that was done to the stream log, and its remedy.
+            assert "lost" in str(error) or "cursor" in str(error), error
+            say(f"lost {error}")
+            warehouse.refresh(full=True)
+            continue
         say(f"job {job}")
         number += 1
         if number % 4 == 0:
@@ -74,7 +80,11 @@ def keep(warehouse: headgate.Warehouse) -> None:
 
 
 def finish(warehouse: headgate.Warehouse) -> None:
-    newest = warehouse.refresh()
+    try:
+        newest = warehouse.refresh()
+    except DefiniteError as error:
+        say(f"lost {error}")
+        newest = warehouse.refresh(full=True)
     checked = 0
     for job in range(max(1, newest - RETAINED), newest + 1):
         try:

@@ -1,5 +1,8 @@
 """Connections are cut and either side is killed at random moments while two workloads run: nothing is lost, doubled or torn.
 
+In a long run bytes of the stream log are flipped as well, of one that is written and of one whose process was killed: then a
+job is exact, or the loss is named and its remedy makes the next one exact.
+
 HEADGATE_SOAK_SECONDS says for how long, HEADGATE_SOAK_SEED with which moments.
 """
 
@@ -11,8 +14,9 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -26,6 +30,8 @@ from tests.resumption.keeping import TABLES
 
 SECONDS = float(os.environ.get("HEADGATE_SOAK_SECONDS", "5"))
 SEED = int(os.environ.get("HEADGATE_SOAK_SEED", "7"))
+LONG = 60.0
+"""From this many seconds on the stream log is damaged, too."""
 PATIENCE = 240.0
 JOBS = 5
 """That many at least are brought to their end and checked."""
@@ -39,12 +45,14 @@ class Keeper:
     def __init__(self, *arguments: object) -> None:
         self._arguments = arguments
         self.jobs: list[int] = []
-        self.broken: list[str] = []
+        self.losses: list[str] = []
         self._start()
 
-    def kill(self) -> None:
+    def kill(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Kills the process, does something and starts it again."""
         self._process.kill()
         self._end()
+        meanwhile()
         self._start()
 
     def close(self) -> None:
@@ -71,6 +79,8 @@ class Keeper:
         for line in process.stdout:
             if line.startswith("job "):
                 self.jobs.append(int(line.removeprefix("job ")))
+            if line.startswith("lost "):
+                self.losses.append(line)
 
     def _end(self) -> None:
         self._process.wait()
@@ -105,6 +115,27 @@ def pgbench(server: PostgresServer) -> Iterator[None]:
         worker.join()
 
 
+def flip_a_byte(folder: Path, chance: random.Random, *, live: bool) -> None:
+    """Damages the newest stream log: of a live one a segment, which is only ever appended to, else any file."""
+    logs = [path for path in (folder / "warehouse/_headgate/streams/bank").glob("*") if path.name.isdigit()]
+    if not logs:
+        return
+    newest = max(logs, key=lambda path: int(path.name))
+    pattern = "*.segment" if live else "*"
+    files = sorted(path for path in newest.rglob(pattern) if path.is_file() and path.stat().st_size)
+    if not files:
+        return
+    file = chance.choice(files)
+    # Near the end, where what is not in a job yet lies, or anywhere.
+    size = file.stat().st_size
+    place = max(0, size - chance.randint(1, 2000)) if chance.random() < 0.5 else chance.randrange(size)
+    with file.open("r+b") as stream:
+        stream.seek(place)
+        byte = stream.read(1)
+        stream.seek(place)
+        stream.write(bytes([byte[0] ^ 0xFF]))
+
+
 def cut_connections(server: PostgresServer) -> None:
     server.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -121,6 +152,10 @@ def test_nothing_is_lost_doubled_or_torn(tmp_path: Path, capture: str) -> None:
         subprocess.run(["pgbench", "-i", "-q", server.dsn], check=True, capture_output=True)
         keeper = Keeper(server.dsn, tmp_path, capture)
         happened = {"connection": 0, "server": 0, "warehouse": 0}
+        victims = ["connection", "server", "warehouse", "warehouse", "nobody"]
+        if SECONDS >= LONG:
+            happened |= {"log": 0, "live log": 0}
+            victims += ["log", "live log"]
         try:
             with bank.transfers(server.dsn, threads=2), pgbench(server):
                 until, opening = time.monotonic() + SECONDS, 0
@@ -128,24 +163,30 @@ def test_nothing_is_lost_doubled_or_torn(tmp_path: Path, capture: str) -> None:
                     assert time.monotonic() < until + PATIENCE, f"jobs {keeper.jobs} after {happened}"
                     time.sleep(chance.uniform(0.3, 3.0))
                     assert keeper.is_alive, "the warehouse gave up"
-                    victim = chance.choice(["connection", "server", "warehouse", "warehouse", "nobody"])
+                    victim = chance.choice(victims)
                     if victim == "nobody" or (time.monotonic() > until and all(happened.values())):
                         continue
                     # Seldom while it opens: a process that never comes to its first job proves little.
                     opening = 0 if keeper.is_working else opening + 1
-                    if opening > 2 or (opening and victim == "warehouse" and chance.random() > 0.15):
+                    if opening > 2 or (opening and victim in ("warehouse", "log") and chance.random() > 0.15):
                         continue
                     if victim == "connection":
                         cut_connections(server)
                     elif victim == "server":
                         server.kill()
                         server.start()
+                    elif victim == "log":
+                        keeper.kill(partial(flip_a_byte, tmp_path, chance, live=False))
+                    elif victim == "live log":
+                        flip_a_byte(tmp_path, chance, live=True)
                     else:
                         keeper.kill()
                     happened[victim] += 1
         finally:
             keeper.close()
         assert all(happened.values()) and keeper.jobs == sorted(set(keeper.jobs))
+        told = {"jobs": len(keeper.jobs), "happened": happened, "losses": keeper.losses}
+        (tmp_path / "told.json").write_text(json.dumps(told, indent=2))
         compare(server.dsn, tmp_path, capture)
 
 
