@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 import headgate
-from headgate.errors import CorruptWarehouse, FlowFailed, HistoryLost
+from headgate.errors import CorruptWarehouse, DefiniteError
 from headgate.scheduling.warehouse import Warehouse
 from tests.faults import shop
 from tests.faults.conftest import MakeShop
@@ -76,14 +76,6 @@ def test_a_damaged_ledger_file_is_named(make_shop: MakeShop) -> None:
         headgate.open(shop.project(folder))
 
 
-def test_a_damaged_log_of_a_table_is_named(make_shop: MakeShop) -> None:
-    folder = make_shop()
-    entry = sorted((folder / "warehouse/facts/_delta_log").glob("*.json"))[-1]
-    entry.write_text("{")
-    with pytest.raises(CorruptWarehouse, match=entry.name):
-        headgate.open(shop.project(folder))
-
-
 def segments(folder: Path) -> list[Path]:
     return sorted((folder / "warehouse/_headgate/streams/shop").rglob("*.segment"))
 
@@ -95,7 +87,7 @@ def with_pending_jobs(folder: Path) -> None:
         warehouse.close_job()
 
 
-@pytest.mark.parametrize("which", [0, -1])
+@pytest.mark.parametrize("which", [-2, -1])
 def test_a_stream_log_that_lost_what_a_closed_job_holds_names_the_source_and_goes_on(
     make_shop: MakeShop, expected: dict[int, shop.Content], which: int
 ) -> None:
@@ -104,7 +96,7 @@ def test_a_stream_log_that_lost_what_a_closed_job_holds_names_the_source_and_goe
     segment = segments(folder)[which]
     damage(segment, segment.stat().st_size - 3)
     with headgate.open(shop.project(folder)) as warehouse:
-        with pytest.raises((FlowFailed, HistoryLost), match="lost"):
+        with pytest.raises(DefiniteError, match="lost"):
             warehouse.refresh()
         with warehouse.table("shop.items", shop_job := warehouse.newest_job - 1) as answer:
             assert answer.job == shop_job

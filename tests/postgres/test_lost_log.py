@@ -8,11 +8,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from deltalake import DeltaTable
 
 import headgate
 from headgate.capture.postgres.problems import SourceHistoryLost
 from headgate.capture.postgres.replication import ReplicationStream
-from headgate.errors import FlowFailed
+from headgate.errors import CorruptWarehouse, FlowFailed
 from headgate.runtime.spark_sessions import SparkSessions
 from tests.postgres.logged import logged, source_rows
 from tests.postgres.replaying import events_of
@@ -154,3 +155,46 @@ def test_a_warehouse_names_the_loss_and_is_exact_after_its_remedy(
         assert total(warehouse) == (12, 1145)
     with headgate.open(settings(left)) as warehouse:
         assert total(warehouse) == (12, 1145)
+
+
+@pytest.mark.slow
+def test_a_damaged_replica_of_a_database_is_read_again_as_the_hint_says(
+    spark_sessions: SparkSessions, database: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    connection.execute(f"{TABLE}; {TABLE.replace('TABLE t', 'TABLE u')}")
+    connection.execute("INSERT INTO t SELECT generate_series(1, 10); INSERT INTO u VALUES (1)")
+    flows = f"{FLOW}; CREATE MATERIALIZED VIEW twice AS SELECT n * 2 AS n FROM total"
+    settings = project(tmp_path, database, "log", ["t", "u"], flows)
+
+    def check(warehouse: headgate.Warehouse) -> None:
+        expected = connection.execute("SELECT COUNT(*), SUM(id), 2 * COUNT(*) FROM t").fetchone()
+        with warehouse.session().sql(
+            "SELECT t.n, t.ids, w.n AS doubled FROM total t, twice w", max_staleness="0s"
+        ) as answer:
+            assert tuple(answer.to_arrow().to_pylist()[0].values()) == expected
+
+    with headgate.open(settings) as warehouse:
+        check(warehouse)
+        warehouse.materialize()
+    shutil.rmtree(tmp_path / "warehouse/_headgate/replicas/bank/t")
+    connection.execute("DELETE FROM t WHERE id > 7")
+    with headgate.open(settings) as warehouse:
+        with warehouse.session().sql("SELECT id FROM bank.u", max_staleness="0s") as answer:
+            assert answer.to_arrow()["id"].to_pylist() == [1]
+        with pytest.raises(CorruptWarehouse, match=r"twice reads total.*refresh\(table='bank\.t'\)"):
+            check(warehouse)
+        warehouse.refresh(table="bank.t")
+        check(warehouse)
+        warehouse.materialize()
+        # The same for a file that is damaged while the warehouse is open.
+        file = Path(DeltaTable(tmp_path / "warehouse/_headgate/replicas/bank/t-2").file_uris()[0])
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        file.write_bytes(content)
+        connection.execute("UPDATE t SET id = id + 100")
+        with pytest.raises((CorruptWarehouse, FlowFailed), match=r"refresh\(table='bank\.t'\)"):
+            check(warehouse)
+        warehouse.refresh(table="bank.t")
+        check(warehouse)
+    with headgate.open(settings) as warehouse:
+        check(warehouse)

@@ -28,6 +28,7 @@ from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, FlowFailed, HeadgateError, UnknownTable, raise_all
 from headgate.runtime.answer import Answer
 from headgate.runtime.catalog import WarehouseCatalog
+from headgate.runtime.damage import fillable, to_build_over
 from headgate.runtime.descriptions import TableDescription, describe_tables
 from headgate.runtime.environment import check_java, check_storage
 from headgate.runtime.evolution import take_wider_types
@@ -302,9 +303,17 @@ class Engine:
     def _renew(self, table: str) -> None:
         """Reads a table of a source whole again, or builds a flow again from its inputs."""
         entry = self._state.catalog.find(table)
+        replica = None if entry is None else self._replicas.stages.get(entry.name)
+        if replica is not None and (damage := replica.target.main.find_damage()) is not None:
+            with self._changing_flows():
+                self._replicas.set_aside(replica.name, damage)
+                self._flows.read_again()
+            entry = None
+        if entry is None and self._state.tables.find_damaged(table) is not None:
+            self._fill_again(table)
+            return
         if entry is None:
             raise UnknownTable(f"there is no table {table}", hint=did_you_mean(table, self._state.catalog.names()))
-        replica = self._replicas.stages.get(entry.name)
         if replica is None:
             with self._changing_flows():
                 self._flows.build_again(entry.name)
@@ -315,6 +324,23 @@ class Engine:
             )
         else:
             raise_all(self._read_whole(replica.source.name, replica.table))
+
+    def _fill_again(self, table: str) -> None:
+        """Reads a damaged replica whole from its source, and builds again what reads it."""
+        state = self._state
+        full, damage = next(
+            (name, each) for name, each in state.tables.damaged.items() if name.casefold() == table.casefold()
+        )
+        above = self._flows.aside
+        source = fillable(full, damage, self._sources, state.records, above)
+        with self._changing_flows():
+            reading = (RESNAPSHOT, {"source": source.name, "tables": [full.partition(".")[2]]})
+            more = [reading, *to_build_over(full, above, state.records)]
+            self._replicas.begin_anew(full, source, self.newest_job, more)
+        raise_all(self._read_whole(source.name, full.partition(".")[2]))
+        self._catch_up(self._cut({}))
+        self._replicas.filled(full)
+        self.resume()
 
     def _failures_of(self, table: str | None) -> list[BaseException]:
         """What keeps a table from going on, or any table."""
@@ -377,7 +403,7 @@ class Engine:
     @property
     def failures(self) -> tuple[BaseException, ...]:
         """Why tables lag behind: what failed when jobs last ran, and source tables that cannot be followed any further."""
-        failed = list(self._running.failures.values())
+        failed = [*self._state.tables.damaged.values(), *self._running.failures.values()]
         known = {failure.what for failure in failed if isinstance(failure, FlowFailed)}
         return (*failed, *(each for each in self._replicas.stopped() if each.what not in known))
 

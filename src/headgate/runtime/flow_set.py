@@ -6,7 +6,9 @@ the old one still answers; one that is gone is archived. History that cannot be 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -20,7 +22,7 @@ from headgate.dataflow.demands import Demand
 from headgate.dataflow.flow import Flow, MaterializedView
 from headgate.dataflow.graph import Scan
 from headgate.delta.changes import NO_JOB, JobId
-from headgate.errors import DefiniteError, FlowError, FlowFailed, Problems, raise_all
+from headgate.errors import CorruptWarehouse, DefiniteError, FlowError, FlowFailed, Problems, raise_all
 from headgate.runtime.catalog import TableEntry
 from headgate.runtime.definitions import each_flow, read_statements, view_statement
 from headgate.runtime.flows import (
@@ -41,6 +43,8 @@ from headgate.runtime.state import State
 from headgate.sql.statements import TARGET_LAG
 from headgate.warehouse.spec import TableSpec
 
+_LOGGER = logging.getLogger(__name__)
+
 CatchUp = Callable[[Collection[str]], tuple[JobId, Sequence[BaseException]]]
 """Brings all stages to the newest job but those that are named; gives that job and what failed."""
 
@@ -57,10 +61,16 @@ class FlowSet:
         self._procedures: dict[str, ProcedureStage] = {}
         self._late: list[Procedure] = []
         """Procedures over flows that are not open yet."""
+        self._aside: dict[str, FlowPlan] = {}
         self._unbuilt: dict[str, int] = {}
         """Procedures that have not been called yet, with the generation of their tables."""
 
     # what there is
+
+    @property
+    def aside(self) -> list[FlowPlan]:
+        """Flows that are not open because they, or what they read, are damaged."""
+        return list(self._aside.values())
 
     def find(self, name: str) -> RunningFlow | None:
         return self._flows.get(name.casefold())
@@ -96,6 +106,8 @@ class FlowSet:
         waiting = [name for table in tables for name in self._stored(table)]
         while waiting:
             name = waiting.pop()
+            if name not in stages and (damage := self._state.tables.find_damaged(name)) is not None:
+                raise copy(damage)
             if name not in wanted:
                 wanted.add(name)
                 waiting.extend(stages[name].inputs)
@@ -198,6 +210,12 @@ class FlowSet:
             with problems.collected():
                 statements.append(view_statement(name, sql))
         catalog = self._state.catalog.sources_only()
+        for damaged in self._replicas.damaged:
+            catalog.add(damaged)
+        # Flows that were damaged, or over something damaged, are tried again.
+        for name in self._aside:
+            self._state.tables.damaged.pop(name, None)
+        self._aside.clear()
         for stage in self._procedures.values():
             if stage.procedure.on in self._replicas.stages:
                 entry = self._state.catalog.find(stage.name)
@@ -218,9 +236,13 @@ class FlowSet:
         texts = {plan.name: declared[plan.name.casefold()][1] for plan in plans if plan.name.casefold() in declared}
         stale = {plan.name for plan in plans if plan.name in again or self._is_stale(plan)}
         # What is kept is opened before anything runs: its arrangements stand at the same job as their tables.
+        building = {plan.name: plan for plan in plans if plan.name in again}
         for plan in plans:
-            if plan.name not in stale:
-                self._keep(plan, texts.get(plan.name))
+            if self._is_over_damaged(plan):
+                stale.discard(plan.name)
+            elif plan.name not in stale and not self._keep_whole(plan, texts.get(plan.name), building):
+                stale.add(plan.name)
+                building[plan.name] = plan
         self._open_late_procedures()
         # What is to be built anew stays where it is: what it reads may be replaced before it is.
         replaced = [stage.name for name in stale if (old := self.find(name)) is not None for stage in old.stages]
@@ -229,11 +251,12 @@ class FlowSet:
         self._build_procedures(job, failures)
         for plan in plans:
             if plan.name in stale:
-                self._build(plan, texts.get(plan.name), job, failures, again)
+                self._build(plan, texts.get(plan.name), job, failures, building)
         for name in over_replaced:
             self._open_procedure(self._procedures[name].procedure, anew=True)
         self._open_late_procedures()
         self._build_procedures(job, failures)
+        self._late = [each for each in self._late if self._state.tables.find_damaged(each.on) is None]
         if self._late:
             raise _no_table_for(self._late[0], self._state.catalog.names())
         live = {plan.name for plan in plans}
@@ -243,7 +266,11 @@ class FlowSet:
             self._state.record([(FLOW_ARCHIVED, {"name": name}) for name in gone])
         for name in gone:
             self._forget(name)
-        self._flows = {plan.name.casefold(): self._flows[plan.name.casefold()] for plan in plans}
+        self._flows = {
+            plan.name.casefold(): self._flows[plan.name.casefold()]
+            for plan in plans
+            if plan.name not in self._state.tables.damaged
+        }
         self._declared = dict(declared)
         self._catch_up(())
 
@@ -329,6 +356,35 @@ class FlowSet:
             hint="give the new definition another name, or remove the flow and open the warehouse once to archive the table",
         )
 
+    def _is_over_damaged(self, plan: FlowPlan) -> bool:
+        """Whether a flow reads a table that could not be opened: then it is not opened either."""
+        damaged = self._state.tables.damaged
+        below = next((name for name in plan.tables_read if name in damaged), None)
+        if below is None:
+            return False
+        self._set_aside(
+            plan, CorruptWarehouse(f"{plan.name} reads {below}: {damaged[below].what}", hint=damaged[below].advice)
+        )
+        return True
+
+    def _keep_whole(self, plan: FlowPlan, text: str | None, building: Mapping[str, FlowPlan]) -> bool:
+        """Opens a flow as the ledger has it; False when it has to be built again, because it or what it reads is damaged."""
+        if building.keys().isdisjoint(plan.tables_read):
+            try:
+                self._keep(plan, text)
+                return True
+            except CorruptWarehouse as damage:
+                if plan.entry.is_versioned:
+                    self._set_aside(plan, damage)
+                    return True
+                _LOGGER.warning("a table is damaged and is built again: table=%s: %s", plan.name, damage)
+        return False
+
+    def _set_aside(self, plan: FlowPlan, damage: CorruptWarehouse) -> None:
+        self._forget(plan.name)
+        self._aside[plan.name] = plan
+        self._state.tables.damaged[plan.name] = damage
+
     def _keep(self, plan: FlowPlan, text: str | None) -> None:
         """Goes on with a flow that computes as before."""
         record = self._state.records.flows[plan.name]
@@ -367,9 +423,15 @@ class FlowSet:
             if not demand.columns <= record.columns:
                 continue
             checkpoint = records.checkpoints[record.path]
-            # One that nobody kept for a while is made anew.
+            # One that nobody kept for a while is made anew, and so is one that is damaged.
             if checkpoint.through == table.through:
-                tables.open_arrangement(Demand(demand.table, demand.by, record.columns), checkpoint, NO_JOB)
+                try:
+                    tables.open_arrangement(Demand(demand.table, demand.by, record.columns), checkpoint, NO_JOB)
+                except CorruptWarehouse as damage:
+                    _LOGGER.warning(
+                        "a copy of a table is damaged and is made again: table=%s: %s", demand.table, damage
+                    )
+                    tables.folder(record.path).delete_folder()
 
     def _forget(self, name: str) -> None:
         with self._state.lock:
@@ -381,7 +443,12 @@ class FlowSet:
                     self._state.tables.remove(table.name)
 
     def _build(
-        self, plan: FlowPlan, text: str | None, job: JobId, failures: Sequence[BaseException], again: Collection[str]
+        self,
+        plan: FlowPlan,
+        text: str | None,
+        job: JobId,
+        failures: Sequence[BaseException],
+        again: Mapping[str, FlowPlan],
     ) -> None:
         """Fills a new flow from its inputs at a job and makes it durable; until then the old one answers.
 
@@ -417,7 +484,7 @@ class FlowSet:
         waiting = [
             (FLOW, replace(known, fingerprint="").body())
             for name, known in self._state.records.flows.items()
-            if name in again and plan.name in self.get(name).plan.tables_read
+            if name in again and plan.name in again[name].tables_read
         ]
         forgotten = self._forgotten_arrangements(flow)
         self._state.checkpoint(tables, [(FLOW, record.body()), *forgotten, *waiting])

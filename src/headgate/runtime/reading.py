@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Hashable, Sequence
+from copy import copy
 from threading import RLock
 
 import pyarrow as pa
@@ -141,6 +142,8 @@ class Reader:
 
     def _known(self, name: str) -> str:
         entry = self._catalog.find(name)
+        if entry is None and (damage := self._state.tables.find_damaged(name)) is not None:
+            raise copy(damage)
         if entry is None:
             close = difflib.get_close_matches(name, self._catalog.names(), n=1)
             hint = (

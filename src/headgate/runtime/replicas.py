@@ -17,8 +17,8 @@ from headgate.capture.producer import ProducerSource
 from headgate.capture.source import Source, SourceTable
 from headgate.dataflow.relation import quoted
 from headgate.delta.changes import ROW_NUMBER, JobId
-from headgate.errors import ConfigError, DefiniteError, FlowFailed
-from headgate.runtime.catalog import WarehouseCatalog, hidden_of, source_entry
+from headgate.errors import ConfigError, CorruptWarehouse, DefiniteError, FlowFailed
+from headgate.runtime.catalog import TableEntry, WarehouseCatalog, hidden_of, source_entry
 from headgate.runtime.records import ARRANGEMENT, SOURCE_TABLE, Records
 from headgate.runtime.replica_stage import ReplicaStage
 from headgate.runtime.state import Entries, State
@@ -109,14 +109,42 @@ class Replicas:
     def are_narrow(self, source: Source) -> bool:
         """Whether a table at the source has columns that its replica lacks, or wider types."""
         return bool(self.outgrown(source)) or any(
-            not set(table.schema.names) <= set(self.stages[f"{source.name}.{name}"].target.spec.columns)
+            not set(table.schema.names) <= set(self.stages[full].target.spec.columns)
             for name, table in source.tables.items()
+            if (full := f"{source.name}.{name}") in self.stages
         )
+
+    @property
+    def damaged(self) -> list[TableEntry]:
+        """Those that could not be opened, as flows see them."""
+        return [source_entry(full, self._known(full)) for full in self._records.sources if full in self._tables.damaged]
+
+    def set_aside(self, full: str, damage: CorruptWarehouse) -> None:
+        """Takes a damaged replica out of use."""
+        _LOGGER.warning("a table is damaged: table=%s: %s", full, damage)
+        self._tables.damaged[full] = damage
+        if self.stages.pop(full, None) is not None:
+            self._tables.remove(full)
+            self._kept.forget(full)
+            self._catalog.remove(full)
+
+    def begin_anew(self, full: str, source: Source, newest: JobId, more: Entries) -> None:
+        """Goes on with an empty replica in place of a damaged one, which its source fills again; `more` goes with that."""
+        known = self._known(full)
+        described = self._described(full, known, newest, self._generation(full) + 1)
+        self._record([(SOURCE_TABLE, {**described, "unfilled": True}), *more])
+        self._open(source, known.name, known, filling=True)
+
+    def filled(self, full: str) -> None:
+        """The source has filled a replica that began anew."""
+        self._record([(SOURCE_TABLE, {**self._records.sources[full], "unfilled": False})])
 
     def widen(self, source: Source) -> None:
         """Gives replicas the columns that their tables at the source have more."""
         for name, table in source.tables.items():
             full = f"{source.name}.{name}"
+            if full not in self.stages:
+                continue
             known = self._known(full)
             wider = widened(known, table)
             # A table that changed in another way is stopped by its stage.
@@ -133,7 +161,7 @@ class Replicas:
         found = [
             (f"{source.name}.{name}", outgrown(self._known(f"{source.name}.{name}"), table))
             for name, table in source.tables.items()
-            if name not in source.problems
+            if name not in source.problems and f"{source.name}.{name}" in self.stages
         ]
         return [(full, wider) for full, wider in found if wider is not None]
 
@@ -175,8 +203,12 @@ class Replicas:
         """Tables that cannot be followed any further, whether a job has come to that point or not."""
         return [failure for stage in self.stages.values() if (failure := stage.stopped) is not None]
 
-    def _open(self, source: Source, name: str, table: SourceTable) -> None:
+    def _open(self, source: Source, name: str, table: SourceTable, *, filling: bool = False) -> None:
         full = f"{source.name}.{name}"
+        if self._records.sources[full].get("unfilled") and not filling:
+            hint = f"`headgate refresh --table {full}` reads it whole again"
+            self.set_aside(full, CorruptWarehouse(f"{full} was damaged, and filling it again was cut short", hint=hint))
+            return
         generation = self._generation(full)
         path = _path(full, generation)
         if generation > 1:
@@ -184,7 +216,11 @@ class Replicas:
             self._tables.folder(_path(full, generation - 1)).delete_folder()
             self._delete_forgotten(full)
         since = JobId(self._records.sources[full]["since"])
-        stored = self._tables.open(path, _spec(full, table), self._records.checkpoints.get(path), since)
+        try:
+            stored = self._tables.open(path, _spec(full, table), self._records.checkpoints.get(path), since)
+        except CorruptWarehouse as damage:
+            self.set_aside(full, damage)
+            return
         self._tables.add(stored)
         self.stages[full] = ReplicaStage(source, name, stored)
         self._catalog.add(source_entry(full, table))

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from headgate.dataflow.demands import Demand
 from headgate.delta.changes import JobId
+from headgate.errors import CorruptWarehouse
 from headgate.runtime.batch import Batch
 from headgate.runtime.stored import StoredTable
 from headgate.warehouse.base import Limits
@@ -45,14 +46,21 @@ class Tables:
         self._session = session
         self._step = step
         self._tables: dict[str, StoredTable] = {}
+        self.damaged: dict[str, CorruptWarehouse] = {}
+        """Tables that could not be opened, and those that read them, by name: nobody answers from them."""
         self._paths: dict[int, str] = {}
 
     def open(self, path: str, spec: TableSpec, checkpoint: Checkpoint | None, through: JobId) -> StoredTable:
         """Opens the table at its checkpoint, or creates it empty at job `through`; `add` makes it known by name."""
         return StoredTable(self._versioned(path, spec, checkpoint, through), self._session, small_rows=self._small_rows)
 
+    def find_damaged(self, name: str) -> CorruptWarehouse | None:
+        """Why a table cannot be read at all; in a name, case does not matter."""
+        return next((error for known, error in self.damaged.items() if known.casefold() == name.casefold()), None)
+
     def add(self, table: StoredTable) -> None:
         """Makes the table the one of its name."""
+        self.damaged.pop(table.name, None)
         self._tables[table.name] = table
 
     def _versioned(self, path: str, spec: TableSpec, checkpoint: Checkpoint | None, through: JobId) -> VersionedTable:

@@ -121,13 +121,15 @@ class Upkeep:
         state = self._state
         with self._lock:
             state.checkpoint(durable_jobs(self._flows.stages()))
-            for name, source in self._sources.items():
+            # A damaged table may be restored, and then goes on from where it was.
+            for name, source in self._sources.items() if not state.tables.damaged else ():
                 source.log.trim(state.chain.position(name, self._durable(name)))
             for _, table in state.tables.physical():
                 table.vacuum(verify=state.ledger.verify)
-            state.forget_jobs(
-                min((table.base_through for _, table in state.tables.physical()), default=state.chain.newest)
-            )
+            if not state.tables.damaged:
+                state.forget_jobs(
+                    min((table.base_through for _, table in state.tables.physical()), default=state.chain.newest)
+                )
             state.scratch.clean(self._folders_in_use)
 
     def materialize_stages(self, names: Collection[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from headgate.delta.changes import BEGINNING, JobId
+from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.errors import HeadgateError
 from headgate.runtime.upkeep import Upkeep
 from headgate.scheduling.background import Action
@@ -90,6 +90,8 @@ def observe(scheduler: Scheduler, upkeep: Upkeep, leases: Leases, actions: Itera
         )
         for job in range(complete + 1, newest + 1)
     ]
+    damaged = state.tables.damaged.items()
+    tables += [TableStatus(name, NO_JOB, None, None, None, str(error)) for name, error in damaged]
     pending = [
         transaction
         for name, source in scheduler.sources.items()

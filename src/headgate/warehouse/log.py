@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.errors import CorruptWarehouse
-from headgate.warehouse.problems import REPAIR_HINT, damaged
+from headgate.warehouse.problems import damaged, repair_hint
 from headgate.warehouse.storage import Folder
 
 LOG = "_delta_log"
@@ -47,7 +47,9 @@ def find_damage(folder: Folder, error: BaseException, doing: str | None = None) 
             return damaged(f"{folder.address}/{LOG}/{log_name(expected)}", "the file is missing")
     text = str(error).strip().splitlines()
     subject = doing or f"the table in {folder.address}"
-    return CorruptWarehouse(f"cannot read {subject}: {text[0] if text else type(error).__name__}", hint=REPAIR_HINT)
+    return CorruptWarehouse(
+        f"cannot read {subject}: {text[0] if text else type(error).__name__}", hint=repair_hint(folder.address)
+    )
 
 
 def _reason(folder: Folder, name: str) -> str | None:

@@ -30,7 +30,8 @@ DAMAGED_TEXTS = (
     "FileNotFoundException",
 )
 SPARK_FILE = re.compile(r"(?:file:|[a-z0-9]+://)/*(/[^\s,;'\"]+?\.parquet)")
-REPAIR_HINT = "restore the file from a backup, or remove the table's folder to have it built again"
+_FOLDERS = re.compile(r"/_headgate/(?P<kind>replicas|states|inputs|arrangements)/(?P<rest>.+)")
+_GENERATION = re.compile(r"[.-]\d+$")
 
 
 def is_full(error: BaseException) -> bool:
@@ -54,9 +55,26 @@ def storage_full(folder: Folder, needed: int | None) -> StorageFull:
 
 
 def damaged(name: str, reason: object) -> CorruptWarehouse:
-    """A file that is missing or cannot be read."""
+    """A file of a table that is missing or cannot be read."""
     text = str(reason).strip().splitlines()
-    return CorruptWarehouse(f"cannot read {name}: {text[0] if text else 'damaged'}", hint=REPAIR_HINT)
+    folder = name.rpartition("/")[0].rpartition("/")[0]
+    return CorruptWarehouse(f"cannot read {name}: {text[0] if text else 'damaged'}", hint=repair_hint(folder))
+
+
+def repair_hint(folder: str) -> str:
+    """What makes the table in a folder whole again."""
+    found = _FOLDERS.search(folder)
+    if found is None:
+        table = _GENERATION.sub("", folder.rpartition("/")[2])
+    elif found["kind"] == "arrangements":
+        return f"close the warehouse, remove {folder} and open it again: this copy is made again from its table"
+    elif found["kind"] == "replicas":
+        table = ".".join(_GENERATION.sub("", part) for part in found["rest"].split("/")[:2])
+    else:
+        table = found["rest"].split("/")[0].split(".")[0]
+    return (
+        f"`headgate refresh --table {table}` makes the table again, or says why only a backup can: `headgate restore`"
+    )
 
 
 def translate(error: BaseException, folder: Folder, needed: int | None = None) -> HeadgateError | None:

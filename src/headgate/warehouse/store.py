@@ -25,7 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from headgate.errors import CorruptWarehouse, TransientError
 from headgate.warehouse.index import FileIndex
 from headgate.warehouse.log import LOG, find_damage, log_name, versions_in
-from headgate.warehouse.problems import REPAIR_HINT, is_full, storage_full, storage_problems
+from headgate.warehouse.problems import is_full, repair_hint, storage_full, storage_problems
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile, from_actions, indexed_columns, to_json
 from headgate.warehouse.storage import Folder
@@ -79,7 +79,9 @@ class DeltaStore:
             return cls(folder, spec, DeltaTable(folder.address), step)
         except TableNotFoundError:
             if folder.files(LOG):
-                raise CorruptWarehouse(f"the Delta log of {folder.address} is damaged", hint=REPAIR_HINT) from None
+                raise CorruptWarehouse(
+                    f"the Delta log of {folder.address} is damaged", hint=repair_hint(folder.address)
+                ) from None
         except (DeltaError, OSError) as error:
             raise find_damage(folder, error) from error
         folder.create()

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.delta.changes import NO_JOB, WEIGHT, JobId
-from headgate.errors import SnapshotGone
+from headgate.errors import CorruptWarehouse, SnapshotGone
 from headgate.warehouse.base import Base, Limits
 from headgate.warehouse.bulk import bulk_fold
 from headgate.warehouse.changes import ChangeSet
@@ -110,6 +110,15 @@ class VersionedTable:
         folder.delete_folder(OVERLAY)
         folder.child(OVERLAY).create()
         return cls(store, [Base(store.version, through, store.index)], limits or Limits(), step)
+
+    def find_damage(self) -> CorruptWarehouse | None:
+        """Reads all files of the newest base; the error of one that cannot be read."""
+        try:
+            for file in self._bases[-1].index.files:
+                self._reader.rows([file])
+        except CorruptWarehouse as error:
+            return error
+        return None
 
     # what there is
 
