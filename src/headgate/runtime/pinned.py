@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from headgate.capture.durable import full_disk_is_named, read_checked
 from headgate.capture.events import from_micros
 from headgate.capture.segments import Entry, list_segments, scan_segment
 from headgate.errors import DefiniteError
-from headgate.runtime.records import CHECKPOINT, JOB_CLOSED
+from headgate.runtime.records import CHECKPOINT, FLOW, JOB_CLOSED
 from headgate.runtime.tables import INTERNAL
 from headgate.warehouse.files import FileReader
 from headgate.warehouse.ledger import SPEC
@@ -187,12 +187,25 @@ def _read_ledger(folder: Path) -> tuple[int, int, dict[str, int]]:
     store = DeltaStore.open(Folder.at(folder), SPEC)
     job = 0
     tables: dict[str, int] = {}
+    generations: dict[str, int] = {}
     for row in FileReader(store.folder, SPEC).rows(store.index.files).sort_by("sequence").to_pylist():
         if row["kind"] == JOB_CLOSED:
             job = int(json.loads(row["body"])["id"])
         elif row["kind"] == CHECKPOINT:
             tables |= {path: int(found[0]) for path, found in json.loads(row["body"])["tables"].items()}
-    return store.version, job, tables
+        elif row["kind"] == FLOW:
+            body = json.loads(row["body"])
+            generations[body["name"]] = int(body["generation"])
+    return store.version, job, {path: found for path, found in tables.items() if not _is_replaced(path, generations)}
+
+
+def _is_replaced(path: str, generations: Mapping[str, int]) -> bool:
+    """Whether a flow goes on with another table than this, which may have been built because this one is damaged."""
+    folder = path.removeprefix(f"{INTERNAL}/states/").partition("/")[0]
+    flow, _, number = folder.rpartition(".")
+    if number.isdigit() and flow in generations:
+        return int(number) < generations[flow]
+    return generations.get(folder, 1) > 1
 
 
 def _table_parts(storage: Path, path: str, version: int) -> list[Part]:
