@@ -100,7 +100,7 @@ class StreamLog:
         self.lost: Lost | None = self._tail.lost(self._end)
         """What was kept in memory when the last owner crashed."""
         remove_leftovers(folder, self.files_folder, self.spool_folder, self._entries, self._active)
-        self._room = Room(sum(map(_bytes, self._entries)), limit_bytes)
+        self._room = Room(sum(entry.bytes for entry in self._entries), limit_bytes)
 
     @property
     def files_folder(self) -> Path:
@@ -253,7 +253,7 @@ class StreamLog:
         with self._lock:
             if self.loss is not None and self.loss.overlaps(after, upto):
                 raise self.loss.error()
-            chosen = [entry for entry in self._range(after, upto) if _touches(entry, table, after, upto)]
+            chosen = [entry for entry in self._range(after, upto) if entry.touches(table, after, upto)]
             unwritten = [each for each in self._tail.between(after, upto) if table in each.rows]
             descriptors = {
                 entry.segment: os.open(entry.segment, os.O_RDONLY) for entry in {e.segment: e for e in chosen}.values()
@@ -318,13 +318,13 @@ class StreamLog:
                 self._note(self._losses.trim(last.position))
             self._entries, self._positions = self._entries[count:], self._positions[count:]
             for entry in gone:
-                for name in _file_names(entry):
+                for name in entry.file_names:
                     (self.files_folder / name).unlink(missing_ok=True)
             kept = {entry.segment for entry in self._entries} | {self._active}
             for segment in dict.fromkeys(entry.segment for entry in gone):
                 if segment not in kept:
                     segment.unlink(missing_ok=True)
-        self._room.give_back(sum(map(_bytes, gone)))
+        self._room.give_back(sum(entry.bytes for entry in gone))
 
     # what was lost
 
@@ -334,7 +334,7 @@ class StreamLog:
             if self.loss is not None:
                 for segment in {entry.segment for entry in self._damaged}:
                     self._rewrite(segment)
-                self._room.give_back(sum(map(_bytes, self._damaged)))
+                self._room.give_back(sum(entry.bytes for entry in self._damaged))
                 self._damaged.clear()
                 self._note(replace(self._losses, open=None) if found_again else self._losses.settle())
 
@@ -357,7 +357,7 @@ class StreamLog:
         with self._sync_lock, self._lock:
             assert self.loss is not None
             after = self.loss.after
-            self._room.give_back(sum(_bytes(entry) for entry in self._entries if entry.header.position > after))
+            self._room.give_back(sum(entry.bytes for entry in self._entries if entry.header.position > after))
             self._entries = [entry for entry in self._entries if entry.header.position <= after]
             for segment in list_segments(self.folder):
                 self._rewrite(segment)
@@ -382,7 +382,7 @@ class StreamLog:
     def lose_file(self, file: str, why: str) -> Loss:
         """Notes that a file of a large transaction cannot be read."""
         with self._lock:
-            entry = next(entry for entry in self._entries if Path(file).name in _file_names(entry))
+            entry = next(entry for entry in self._entries if Path(file).name in entry.file_names)
         return self._lose(entry, f"{file}: {why}")
 
     def _rewrite(self, segment: Path) -> None:
@@ -427,7 +427,7 @@ class StreamLog:
         self._write_out()
         self._room.wait()
         entry = self._write_frame(make_header, bodies)
-        self._room.take(_bytes(entry))
+        self._room.take(entry.bytes)
         return _committed(entry.header, entry.header.position - 1, entry.header.position)[0]
 
     def _write_out(self) -> None:
@@ -436,7 +436,7 @@ class StreamLog:
             while (first := self._tail.first) is not None:
                 inline, bodies = encode_tables(first.rows)
                 entry = self._write_frame(partial(first.header, inline=inline), bodies, is_kept=True)
-                self._room.take(_bytes(entry))
+                self._room.take(entry.bytes)
 
     def _write_frame(
         self, make_header: Callable[[int], Header], bodies: Sequence[bytes], *, is_kept: bool = False
@@ -534,21 +534,6 @@ class StreamLog:
             os.close(self._descriptor)
         self._descriptor, self._active, self._size = descriptor, path, len(SEGMENT_MAGIC)
         return descriptor, path
-
-
-def _touches(entry: Entry, table: str, after: int, upto: int) -> bool:
-    if table in entry.header.files:
-        return True
-    group = entry.header.group
-    return table in group.rows and bool(group.rows[table][group.part(after, upto)].any())
-
-
-def _file_names(entry: Entry) -> list[str]:
-    return [side.name for files in entry.header.files.values() for side in files]
-
-
-def _bytes(entry: Entry) -> int:
-    return entry.end - entry.start + sum(side.bytes for files in entry.header.files.values() for side in files)
 
 
 def _committed(header: Header, after: int, upto: int) -> list[Committed]:
