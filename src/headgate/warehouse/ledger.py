@@ -11,7 +11,7 @@ The ledger says in which format the warehouse is (`FORMAT`); a ledger without th
 earlier one is converted by `conversions`.
 
 Without its ledger nobody knows what counts of a warehouse. So a ledger that is gone, cannot be read, or ends before the
-version that was written last (`ledger.mark`, on a local disk) is an error, and never taken for a new one.
+version that was written last (`ledger.mark`) is an error, and never taken for a new one.
 """
 
 from __future__ import annotations
@@ -203,11 +203,11 @@ class Ledger:
             self._store.end(attempt, discard=not done)
 
 
-def _open(home: Folder) -> tuple[DeltaStore, list[Entry], Mark | None]:
+def _open(home: Folder) -> tuple[DeltaStore, list[Entry], Mark]:
     """The ledger, a new one only where there is no warehouse yet."""
     folder, file = home.child("ledger"), Path(home.file("ledger.mark"))
     try:
-        written = read_mark(file) if home.is_local else None
+        written = read_mark(file)
     except DamagedMark as error:
         raise CorruptWarehouse(
             f"how far the ledger reached is not known: {error}",
@@ -232,7 +232,7 @@ def _open(home: Folder) -> tuple[DeltaStore, list[Entry], Mark | None]:
             where=Location(folder.address),
             hint=LEDGER_HINT,
         )
-    return store, entries, Mark(file, _reach(store)) if home.is_local else None
+    return store, entries, Mark(file, _reach(store))
 
 
 def _reach(store: DeltaStore) -> Reach:
