@@ -105,7 +105,7 @@ def test_what_is_wrong_is_told_with_its_remedy() -> None:
 
 
 def test_a_source_that_was_never_captured() -> None:
-    never = {**SOURCE, "captured": {"position": 0, "at": "0001-01-01T00:00:00+00:00"}, "gear": None, "reason": None}
+    never = {**SOURCE, "captured": {"position": 0, "at": "1900-01-01T00:00:00+00:00"}, "gear": None, "reason": None}
     assert "never" in screen(sources={"db": never})
 
 

@@ -15,7 +15,7 @@ Key = tuple[object, ...]
 State = Mapping[str, Mapping[Key, Row]]
 
 COMMIT_AT = "__commit_at"
-BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
+BEGINNING = datetime(1900, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
