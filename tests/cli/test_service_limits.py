@@ -7,22 +7,22 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pyarrow as pa
 import pytest
 
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.cli.exits import RESTART
 from headgate.cli.main import run
-from tests.cli.processes import comm, java_of, sell, start
+from tests.cli.processes import java_of, sell, start
 from tests.service.asking import Heard, ask
 from tests.soak.soaking import children, resident_bytes
 from tests.waiting import eventually
@@ -52,12 +52,14 @@ def is_running(url: str) -> bool:
     return bool(ask(url, "GET", "/v1/status").json["queries"])
 
 
-def leave(url: str, sql: str) -> None:
-    """Sends a query, waits until it is being read, and goes away."""
+@contextmanager
+def asked(url: str, sql: str) -> Iterator[None]:
+    """Inside the block a query of another client is being read; at its end the client goes away."""
     place = urlsplit(url)
     with closing(http.client.HTTPConnection(str(place.hostname), place.port)) as connection:
         connection.request("POST", "/v1/query", json.dumps({"sql": sql}))
         eventually(lambda: "reading" in [each["phase"] for each in ask(url, "GET", "/v1/status").json["queries"]])
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -130,17 +132,16 @@ def test_many_large_queries_at_once_take_no_more_memory_than_one(served: Served,
 
 
 def test_a_client_that_goes_takes_its_tasks_with_it(url: str) -> None:
-    leave(url, ENDLESS)
+    with asked(url, ENDLESS):
+        pass
     eventually(lambda: not is_running(url), 30)
 
 
 def test_a_small_query_does_not_wait_for_a_large_one(url: str) -> None:
-    large = "SELECT SUM(hash(id)) AS n FROM range(0, 20000000000, 1, 2000)"
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(query, url, large, deadline="20s")
-        eventually(lambda: is_running(url))
+    with asked(url, "SELECT SUM(hash(id)) AS n FROM range(0, 200000000000, 1, 20000)"):
         assert revenue(url) == [[10]]
         assert is_running(url)
+    eventually(lambda: not is_running(url), 30)
 
 
 def test_the_deadline_ends_reading_too(url: str) -> None:
@@ -157,41 +158,47 @@ def test_a_service_whose_spark_is_lost_ends_and_starts_again(served: Served, pro
         assert process.wait(30) == RESTART
         process, url = start(project)
         assert revenue(url) == [[10]]
-        heard = query(url, STUCK_TASK, deadline="1s")
+        # Long enough for its tasks to have begun.
+        heard = query(url, STUCK_TASK, deadline="8s")
         assert heard.status == 503 and heard.error["kind"] == "SparkLost", heard
         assert process.wait(30) == RESTART
         assert "event=spark_lost what it does for a query could not be ended within 10 s" in log_of(project)
         process, url = start(project)
         assert revenue(url) == [[10]]
-        with ThreadPoolExecutor(1) as threads:
-            asked = threads.submit(query, url, STUCK_PLAN)
-            eventually(lambda: is_running(url))
+        with asked(url, STUCK_PLAN):
             assert_ends(process, signal.SIGINT)
-            asked.exception(60)
     finally:
         process.kill()
         process.wait()
 
 
-def test_a_service_that_waits_for_a_hanging_database_is_ended(tmp_path: Path) -> None:
+def test_a_service_whose_database_hangs_is_ended(tmp_path: Path) -> None:
     with PostgresServer() as server:
-        tables = "{sales: {columns: {id: bigint}, key: [id]}}"
-        source = f"{{type: postgres, dsn: '{server.dsn}', tables: {tables}}}"
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute("CREATE TABLE sales (id bigint PRIMARY KEY)")
+        source = f"{{type: postgres, dsn: '{server.dsn}', tables: {{sales: }}}}"
         (tmp_path / "headgate.yml").write_text(f"name: shop\nstorage: warehouse\nsources:\n  shop: {source}\n")
-        frozen = [int(pid) for pid in [*children(os.getpid())] if comm(pid) == "postgres"]
-        for pid in frozen:
-            os.kill(pid, signal.SIGSTOP)
+        process, _ = start(tmp_path)
         try:
-            command = [sys.executable, "-m", "headgate", "run", "--project", str(tmp_path), "--port", "0"]
-            with (tmp_path / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-                # It hangs in the connection, after Spark has started.
-                eventually(lambda: "java" in [comm(child) for child in children(process.pid)], 120)
-                with pytest.raises(subprocess.TimeoutExpired):
-                    process.wait(12)
+            with frozen(server):
                 assert_ends(process, signal.SIGTERM)
         finally:
-            for pid in frozen:
-                os.kill(pid, signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def frozen(server: PostgresServer) -> Iterator[None]:
+    """Inside the block the server's processes do nothing."""
+    first = int((server.data / "postmaster.pid").read_text().split()[0])
+    pids = [first, *map(int, children(first))]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def assert_ends(process: subprocess.Popen[Any], number: int) -> None:
