@@ -108,10 +108,12 @@ def test_another_user_is_told_whose_the_warehouse_is(everyones: Path) -> None:
         return found.stdout + found.stderr
 
     taken = "OwnerLock.take(Folder.at(home), 'other', datetime.now(UTC), takeover=False)"
+    for what in (taken, "living_owner(home)"):
+        assert "belongs to root (run this as that user: sudo -u root headgate" in asked(what)
+    # A storage that an older headgate made lets others read the lock.
+    (home / LOCK).chmod(0o644)
     assert "host-a process 42 since" in asked("living_owner(home)")
-    assert "EnvironmentProblem" in asked(taken) and "belongs to root" in asked(taken)
-    (home / LOCK).chmod(0o600)
-    assert "belongs to root (run this as that user: sudo -u root headgate" in asked("living_owner(home)")
+    assert "belongs to root" in asked(taken)
     lock.release()
 
 
