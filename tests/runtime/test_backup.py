@@ -106,7 +106,7 @@ def test_what_never_changes_is_linked_and_segments_are_not(small: Small, tmp_pat
         file.name: (small.storage / file.name).samefile(tmp_path / "copy/storage" / file.name)
         for file in manifest.files
     }
-    assert {name.endswith((".segment", "trimmed")) for name, linked in shared.items() if not linked} == {True}
+    assert {name.endswith((".segment", "trimmed", "mark")) for name, linked in shared.items() if not linked} == {True}
     assert all(linked for name, linked in shared.items() if name.startswith("numbers/"))
 
 
