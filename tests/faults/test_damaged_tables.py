@@ -98,7 +98,7 @@ def test_what_only_a_backup_has_is_named_and_all_else_answers(
         with pytest.raises(CorruptWarehouse, match="cannot read") as told:
             warehouse.session().sql("SELECT COUNT(*) FROM facts")
         assert {name for name in shop.TABLES if name in unreadable} <= {
-            status.name for status in warehouse.status().tables if status.failure is not None
+            status.name for status in warehouse.status.tables if status.failure is not None
         }
         with pytest.raises(DefiniteError, match=r"cannot be made again.*headgate restore"):
             do_as_told(warehouse, told.value)

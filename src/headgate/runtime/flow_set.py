@@ -250,8 +250,13 @@ class FlowSet:
         job, failures = self._catch_up([*replaced, *over_replaced, *self._unbuilt])
         self._build_procedures(job, failures)
         for plan in plans:
-            if plan.name in stale:
-                self._build(plan, texts.get(plan.name), job, failures, building)
+            if plan.name in stale and not self._is_over_damaged(plan):
+                try:
+                    self._build(plan, texts.get(plan.name), job, failures, building)
+                except FlowFailed as failure:
+                    if plan.name in again or plan.name not in building:
+                        raise
+                    self._set_aside(plan, CorruptWarehouse(failure.what, where=failure.where, hint=failure.advice))
         for name in over_replaced:
             self._open_procedure(self._procedures[name].procedure, anew=True)
         self._open_late_procedures()

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from headgate.capture.source import Source
 from headgate.dataflow.flow import Flow
 from headgate.delta.changes import JobId
-from headgate.errors import FlowFailed, HeadgateError, TransientError
+from headgate.errors import CorruptWarehouse, FlowFailed, HeadgateError, HistoryLost, TransientError
 from headgate.runtime.batch import Batch
 from headgate.runtime.flows import Stage
 from headgate.runtime.jobs import JobChain
@@ -75,7 +75,7 @@ def run_stages(
             try:
                 if stage.target.through < reach:
                     advance(stage, reach, batch, flow_of(stage))
-            except FlowFailed as failure:
+            except (FlowFailed, CorruptWarehouse, HistoryLost) as failure:
                 failures[stage.name] = failure
             if stage.target.through < upto(stage):
                 behind[stage.name] = stage.target.through
