@@ -30,6 +30,8 @@ ENDING_SECONDS = 10.0
 _AGAIN_SECONDS = 0.2
 """Between two attempts to call it off: it may be about to begin a job."""
 _LOOK_SECONDS = 0.02
+_TAGS = "spark.job.tags"
+"""The property that Spark keeps a job's tags in."""
 
 Found = TypeVar("Found")
 
@@ -142,7 +144,11 @@ class QueryWork:
         if not self._is_local:
             return 0
         assert self._context._jsc is not None
-        queue = self._context._jsc.sc().taskScheduler().rootPool().getSortedTaskSetQueue()
-        sets = [queue.apply(place) for place in range(queue.size())]
-        tags = "spark.job.tags"
-        return sum(each.runningTasks() for each in sets if tag in (each.taskSet().properties().getProperty(tags) or ""))
+        root = self._context._jsc.sc().taskScheduler().rootPool()
+        # Without fair scheduling there is one pool.
+        pool = root.getSchedulableByName(QUERIES) or root
+        return sum(
+            tasks.runningTasks()
+            for tasks in pool.schedulableQueue().toArray()
+            if tag in (tasks.taskSet().properties().getProperty(_TAGS) or "")
+        )
