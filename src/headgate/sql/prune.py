@@ -6,10 +6,12 @@ A node that two others share keeps the columns that either needs, and stays one 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 from headgate.dataflow.graph import (
     Aggregate,
+    AggregateCall,
     AsOfJoin,
     Filter,
     Generate,
@@ -45,13 +47,13 @@ def _needs(node: Node, wanted: set[str]) -> list[tuple[Node, set[str]]]:
         case Filter():
             return [(node.input, wanted | words(node.predicate))]
         case Project():
-            return [(node.input, _used(output.sql for output in node.outputs if output.name in wanted))]
+            return [(node.input, _used(output.sql for output in _kept(node.outputs, wanted)))]
         case Generate():
             return [(node.input, wanted | words(node.generator))]
         case Repeat():
             return [(node.input, wanted | words(node.times))]
         case UnionAll():
-            return [(branch, set(wanted)) for branch in node.branches]
+            return [(branch, {*_kept_names(node, wanted)}) for branch in node.branches]
         case Join():
             used = wanted | words(node.residual or "")
             left = used | {pair[0] for pair in node.keys}
@@ -62,9 +64,8 @@ def _needs(node: Node, wanted: set[str]) -> list[tuple[Node, set[str]]]:
             return [(node.left, left), (node.right, right)]
         case Aggregate():
             used = set(node.keys)
-            for call in node.calls:
-                if call.name in wanted:
-                    used |= _used(call.arguments) | words(call.where or "")
+            for call in _kept_calls(node, wanted):
+                used |= _used(call.arguments) | words(call.where or "")
             return [(node.input, used)]
         case Window():
             used = wanted | set(node.partition)
@@ -76,23 +77,37 @@ def _needs(node: Node, wanted: set[str]) -> list[tuple[Node, set[str]]]:
             return []
 
 
-def _used(texts: object) -> set[str]:
+def _used(texts: Iterable[str]) -> set[str]:
     result: set[str] = set()
-    for text in texts:  # type: ignore[attr-defined]
+    for text in texts:
         result |= words(text)
     return result
+
+
+# A node of which no column is read keeps one: its rows count all the same (`count(*)`, EXISTS, a cross join).
+
+
+def _kept(outputs: tuple[Output, ...], needed: set[str]) -> tuple[Output, ...]:
+    return tuple(output for output in outputs if output.name in needed) or outputs[:1]
+
+
+def _kept_names(node: UnionAll, needed: set[str]) -> tuple[str, ...]:
+    return tuple(name for name in node.columns if name in needed) or node.columns[:1]
+
+
+def _kept_calls(node: Aggregate, needed: set[str]) -> tuple[AggregateCall, ...]:
+    calls = tuple(call for call in node.calls if call.name in needed)
+    return calls or (() if node.keys else node.calls[:1])
 
 
 def _rebuilt(node: Node, needed: set[str], built: dict[Node, Node]) -> Node:
     match node:
         case Scan():
-            kept = tuple(output for output in node.outputs if output.name in needed)
-            return Scan(node.table, kept or node.outputs[:1])
+            return Scan(node.table, _kept(node.outputs, needed))
         case Filter() | Repeat() | Generate():
             return replace(node, input=built[node.input])
         case Project():
-            outputs = tuple(output for output in node.outputs if output.name in needed)
-            return Project(built[node.input], outputs or node.outputs[:1])
+            return Project(built[node.input], _kept(node.outputs, needed))
         case UnionAll():
             return UnionAll(_aligned(node, needed, built))
         case Join():
@@ -102,10 +117,7 @@ def _rebuilt(node: Node, needed: set[str], built: dict[Node, Node]) -> Node:
             surrogate_key = node.surrogate_key if node.surrogate_key in right.columns else None
             return replace(node, left=left, right=right, surrogate_key=surrogate_key)
         case Aggregate():
-            calls = tuple(call for call in node.calls if call.name in needed)
-            if not node.keys and not calls:
-                calls = node.calls[:1]
-            return Aggregate(built[node.input], node.keys, calls)
+            return Aggregate(built[node.input], node.keys, _kept_calls(node, needed))
         case Window():
             window_calls = tuple(call for call in node.calls if call.name in needed)
             below = built[node.input]
@@ -117,7 +129,7 @@ def _rebuilt(node: Node, needed: set[str], built: dict[Node, Node]) -> Node:
 def _aligned(node: UnionAll, needed: set[str], built: dict[Node, Node]) -> tuple[Node, ...]:
     """The branches with the same columns: a branch that is used elsewhere may have more."""
     branches = [built[branch] for branch in node.branches]
-    wanted = tuple(name for name in node.columns if name in needed) or node.columns[:1]
+    wanted = _kept_names(node, needed)
     return tuple(
         branch if branch.columns == wanted else Project(branch, tuple(Output(name, name) for name in wanted))
         for branch in branches
