@@ -55,7 +55,8 @@ class Reader:
         plan = self._plan(table)
         if plan is None or plan.fragment is None:
             return self._stored(table).through
-        return min(self._input_through(plan, name, node) for name, node in plan.fragment.inputs)
+        inputs = [self._input_through(plan, name, node) for name, node in plan.fragment.inputs]
+        return min(inputs, default=self._state.chain.newest)
 
     def oldest(self, tables: Collection[str]) -> JobId:
         """The oldest job that all of the tables still hold."""

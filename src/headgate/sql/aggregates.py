@@ -29,16 +29,24 @@ from headgate.sql.functions import (
 from headgate.sql.names import canonical, folded
 from headgate.sql.scope import NotIncremental
 
+Items = Sequence[tuple[str, exp.Expr | None]]
+"""The select list: names and expressions; a column that `*` brought has no expression."""
+
+
+def is_group_by_all(select: exp.Select) -> bool:
+    group = select.args.get("group")
+    return group is not None and bool(group.args.get("all")) and not group.expressions
+
 
 def group_expressions(
-    select: exp.Select, items: Sequence[tuple[str, exp.Expr]], renderer: Renderer
+    select: exp.Select, items: Items, renderer: Renderer
 ) -> tuple[list[exp.Expr], list[list[int]] | None]:
     """The GROUP BY expressions, ordinals and aliases resolved; for grouping sets also the members of each set."""
     group = select.args.get("group")
     if group is None:
         return [], None
-    if group.args.get("all") and not group.expressions:
-        return [item for _, item in items if not has_aggregate(item)], None
+    if is_group_by_all(select):
+        return [item for _, item in items if item is not None and not has_aggregate(item)], None
     if group.args.get("totals") or group.args.get("cube") or group.args.get("rollup"):
         raise NotIncremental("GROUP BY … WITH CUBE or ROLLUP is not incremental")
     expressions: list[exp.Expr] = []
@@ -89,7 +97,7 @@ def _members(node: exp.Expr, index: Callable[[exp.Expr], int]) -> list[int]:
     return [index(node)]
 
 
-def _resolved(node: exp.Expr, items: Sequence[tuple[str, exp.Expr]], renderer: Renderer) -> exp.Expr:
+def _resolved(node: exp.Expr, items: Items, renderer: Renderer) -> exp.Expr:
     """What a GROUP BY element means: an ordinal or an alias stands for its select item."""
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
         position = int(node.name)
@@ -97,12 +105,15 @@ def _resolved(node: exp.Expr, items: Sequence[tuple[str, exp.Expr]], renderer: R
             raise FlowError(
                 f"GROUP BY {position}: the query has {len(items)} columns", where=renderer.query.location(node)
             )
-        return items[position - 1][1]
+        item = items[position - 1][1]
+        if item is None:
+            raise NotIncremental("GROUP BY the position of a column of '*' is not incremental")
+        return item
     if not isinstance(node, exp.Column) or len(node.parts) > 1:
         return node
     if renderer.scope.find((node.name,), renderer.query.location(node)) is not None:
         return node
-    return next((item for name, item in items if folded(name) == folded(node.name)), node)
+    return next((item for name, item in items if item is not None and folded(name) == folded(node.name)), node)
 
 
 class Grouping:
@@ -130,6 +141,18 @@ class Grouping:
         self._by_text = {canonical(item.sql): name for item, name in zip(self._expressions, self._names, strict=True)}
         self._calls: dict[tuple[str, tuple[str, ...], bool, str | None], AggregateCall] = {}
         self._set_number = context.names.fresh("grouping_set")
+
+    def add_columns(self, columns: Sequence[str]) -> None:
+        """Groups by columns of the input besides the keys."""
+        for name in columns:
+            if name not in self._names:
+                self._names.append(name)
+                self._expressions.append(column(name))
+                self._by_text.setdefault(canonical(name), name)
+
+    def has_column(self, name: str) -> bool:
+        """Whether the groups have the input's column under its own name."""
+        return name in self._names
 
     def prepare(self, node: exp.Expr) -> None:
         """Registers, in the renderer, what the parts of an expression over the groups stand for."""

@@ -283,6 +283,9 @@ class FragmentBuilder:
         elif isinstance(query, exp.Values):
             width = len(query.expressions[0].expressions) if query.expressions else 0
             names, exact = tuple(f"col{number}" for number in range(1, width + 1)), True
+        elif isinstance(query.this, exp.Query):
+            leading = self._as_written(query.this, tables)
+            names, exact = leading.names, leading.exact
         else:
             names, exact = (), True
         return _Text(self._query.slice(first, last, edits), names, exact)

@@ -15,7 +15,7 @@ from headgate.errors import FlowError, UnknownTable
 from headgate.sql.context import Context
 from headgate.sql.expressions import Rendered, Renderer, column, top_subqueries
 from headgate.sql.functions import GENERATORS, function_name
-from headgate.sql.joins import Computed, Inner, Lateral, Leaf, Lookup, Outer, Tree
+from headgate.sql.joins import Computed, Inner, Lateral, Leaf, Lookup, Outer, Tree, tree_columns
 from headgate.sql.names import did_you_mean, folded
 from headgate.sql.predicates import Predicate, predicates
 from headgate.sql.scope import Environment, Field, Lowered, NotIncremental, Relation, Scope, spelled
@@ -176,6 +176,10 @@ class _FromClause:
         if join.args.get("using") or (join.args.get("method") or "").upper() == "NATURAL":
             return self._using(left, right, join, side, kind)
         conditions = self._on(join, left, right)
+        if side or kind in ("SEMI", "ANTI"):
+            known = tree_columns(left.tree) | tree_columns(right.tree)
+            if not all(item.columns <= known for item in conditions):
+                raise NotIncremental("a column of the query around in the ON of an outer join is not incremental")
         return _both(left, right, _join_tree(left.tree, right.tree, side, kind, conditions), kind)
 
     def _on(self, join: exp.Join, left: Source, right: Source) -> tuple[Predicate, ...]:
@@ -309,7 +313,10 @@ class _FromClause:
         qualifier = alias.name or "view"
         fields = tuple(Field(item, self._context.names.fresh(qualifier, item)) for item in names)
         renderer = Renderer(self._query, source.scope, self._environment)
-        arguments = ", ".join(renderer.local(item).sql for item in call.expressions)
+        rendered = [renderer.local(item) for item in call.expressions]
+        if any(item.foreign for item in rendered):
+            raise NotIncremental("a column of the query around in a LATERAL VIEW is not incremental")
+        arguments = ", ".join(item.sql for item in rendered)
         tree = Lateral(
             source.tree, f"{name}({arguments})", tuple(item.column for item in fields), bool(node.args.get("outer"))
         )

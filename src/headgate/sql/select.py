@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from headgate.dataflow.graph import Aggregate, Filter, Generate, Node, Output, Project
 from headgate.errors import FlowError
-from headgate.sql.aggregates import Grouping, group_expressions
+from headgate.sql.aggregates import Grouping, group_expressions, is_group_by_all
 from headgate.sql.context import Body, Context, LateValue
 from headgate.sql.expressions import (
     Rendered,
@@ -167,8 +167,9 @@ class _Finish:
         return LateValue(node, value, condition, empty_is_null)
 
     def _group(self, *, late: bool) -> Grouping:
-        named = [(item.name, item.expression) for item in self._items if item.expression is not None]
-        keys, sets = group_expressions(self._select, named, self._renderer)
+        keys, sets = group_expressions(
+            self._select, [(item.name, item.expression) for item in self._items], self._renderer
+        )
         having = self._select.args.get("having")
         qualify = self._select.args.get("qualify")
         clauses = [clause.this for clause in (having, qualify) if clause is not None]
@@ -176,11 +177,17 @@ class _Finish:
         subqueries = top_subqueries(below)
         if subqueries:
             self._node = self._subqueries.attach(self._node, subqueries, self._renderer)
-        if any(item.expression is None for item in self._items):
-            raise FlowError(
-                "'*' cannot be selected from groups", where=self._query.location(self._select), hint="name the columns"
-            )
+        starred = [item for item in self._items if item.expression is None]
         grouping = Grouping(self._context, self._renderer, keys, sets, self._carried, late=late)
+        if starred and is_group_by_all(self._select):
+            grouping.add_columns([item.column or "" for item in starred])
+        missing = next((item for item in starred if not grouping.has_column(item.column or "")), None)
+        if missing is not None:
+            raise FlowError(
+                f"column '{missing.name}' of '*' is neither grouped nor aggregated",
+                where=self._query.location(self._select),
+                hint="add it to GROUP BY, or name the columns",
+            )
         windows = find_windows([*self._expressions, *clauses])
         named_windows = WindowLowering(self._context, self._renderer, self._select, ()).specification_nodes(windows)
         for node in [*self._expressions, *clauses, *named_windows]:

@@ -202,7 +202,7 @@ class SubqueryLowering:
         late = self._open_late(node, subquery, renderer)
         if late is not None:
             value, connections = late
-            kind: JoinKind = "inner" if rejects_null and value.empty_is_null else "left"
+            kind: JoinKind = "inner" if not connections or (rejects_null and value.empty_is_null) else "left"
             joined = self._context.joins.join(node, value.node, kind, connections)
             sql = f"({value.value.sql})"
             if value.condition is not None:
@@ -264,7 +264,10 @@ class SubqueryLowering:
     def _open_late(
         self, node: Node, subquery: exp.Expr, renderer: Renderer
     ) -> tuple[LateValue, tuple[Predicate, ...]] | None:
-        """A correlated aggregate without GROUP BY, whose value is computed after the join; None for any other."""
+        """An aggregate without GROUP BY, whose value is computed after the join; None for any other.
+
+        A value that cannot be computed (a division by the count of an empty table) then fails only where a row asks for it.
+        """
         query = _plain(subquery, exists=False)
         if not isinstance(query, exp.Select) or query.args.get("with_") or _is_shaped(query):
             return None
@@ -275,8 +278,6 @@ class SubqueryLowering:
         body = steps.body(query, self._context, environment)
         inner, conditions, all_equal = self._connected(body.node, body.pulled)
         late = steps.late(query, Body(inner, body.renderer, (), _inner_keys(conditions)), self._context)
-        if not use.columns:
-            return None
         if all_equal and not use.elsewhere:
             self._check_available(node, use)
             return late, conditions
