@@ -4,8 +4,9 @@ A stage is wanted at a job; it goes there as soon as what it reads is there, and
 batch. Both executors keep the same contract; the sequential one has a single thread and goes through the graph in order,
 the staged one (`staged`) gives each stage a thread of its own, so that stages work on different jobs at the same time.
 
-What fails on its data stays failed until `resume`: everything that needs it is told why, everything else goes on. Other
-problems (a full disk, a lost connection) are told to whoever waits, and met again when someone asks again.
+What fails on its data stays failed until `resume`, a view until a later job is wanted of it, whose data may heal what
+failed: everything that needs it is told why, everything else goes on. Other problems (a full disk, a lost connection)
+are told to whoever waits, and met again when someone asks again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from headgate.capture.source import Source
-from headgate.delta.changes import JobId
+from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, FlowFailed
 from headgate.runtime.backlog import observed
 from headgate.runtime.flow_set import FlowSet
@@ -30,6 +31,7 @@ from headgate.runtime.flows import Stage, zone_of
 from headgate.runtime.maintenance import advance, batch_ends, run_stages
 from headgate.runtime.pools import POLICIES, POOL_PROPERTY, pool
 from headgate.runtime.state import State
+from headgate.runtime.view_stage import ViewStage
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -74,9 +76,13 @@ class Executor(ABC):
         with self._changed:
             stages = self._flows.needed(tables)
             for stage in stages:
-                if not isinstance(self._failures.get(stage.name), FlowFailed):
+                tried = self._wanted.get(stage.name, NO_JOB)
+                # A view may go on where a job's data heal what failed before.
+                if not isinstance(self._failures.get(stage.name), FlowFailed) or (
+                    upto > tried and isinstance(stage, ViewStage)
+                ):
                     self._failures.pop(stage.name, None)
-                self._wanted[stage.name] = max(upto, self._wanted.get(stage.name, upto))
+                self._wanted[stage.name] = max(upto, tried)
             self._start(stages)
             self._changed.notify_all()
 

@@ -4,6 +4,8 @@ All closed jobs that wait run as one batch, except that a job with very many row
 batch to its tables whole or not at all. When one fails, its batch is halved until the failing job stands alone: earlier
 jobs are complete, that job is named, stages that do not depend on it go on. A full disk or a damaged file is not the
 flow's failure: it ends the run and is raised as what it is.
+
+A view can go on where a later job's data heal what failed: it skips to that job, and its rows between are not to be had.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from headgate.runtime.jobs import JobChain
 from headgate.runtime.procedures import CallFailed
 from headgate.runtime.retrying import is_transient, retried
 from headgate.runtime.spark_problems import flow_problem
+from headgate.runtime.view_stage import ViewStage
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spark_errors import condition_of, reason_of
 from headgate.warehouse.storage import Folder
@@ -87,6 +90,27 @@ def run_stages(
 def advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
     """Brings one stage to a job; a transient failure is tried again, a definite one is brought down to its job."""
     try:
+        _advance(stage, upto, batch, flow)
+    except FlowFailed:
+        if not isinstance(stage, ViewStage) or not _skipped(stage, batch):
+            raise
+
+
+def _skipped(stage: ViewStage, batch: Batch) -> bool:
+    """Whether the view could go past the job that failed, as far as its inputs are."""
+    upto = stage.furthest
+    if upto - stage.target.through <= 1:
+        return False
+    try:
+        with storage_problems(Folder.at(batch.scratch.folder)):
+            stage.skip(upto, batch)
+    except PySparkException:
+        return False
+    return True
+
+
+def _advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
+    try:
         with storage_problems(Folder.at(batch.scratch.folder)):
             retried(lambda: stage.advance(upto, batch), f"stage {stage.name}")
     except (PySparkException, Py4JError, FlowFailed) as error:
@@ -101,8 +125,8 @@ def advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
         after = stage.target.through
         if upto - after == 1 or isinstance(error, CallFailed):
             raise _failure(stage, upto, flow, error) from error
-        advance(stage, JobId((after + upto) // 2), batch, flow)
-        advance(stage, upto, batch, flow)
+        _advance(stage, JobId((after + upto) // 2), batch, flow)
+        _advance(stage, upto, batch, flow)
 
 
 def _failure(stage: Stage, job: JobId, flow: Flow | None, error: Exception) -> FlowFailed:

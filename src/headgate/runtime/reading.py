@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from headgate.dataflow.graph import Scan
 from headgate.dataflow.relation import column_list, quoted
 from headgate.delta.changes import JobId
-from headgate.errors import Location, UnknownTable
+from headgate.errors import Location, SnapshotGone, UnknownTable
 from headgate.runtime.answer import Answer
 from headgate.runtime.flows import FlowPlan
 from headgate.runtime.query_work import Interruption
@@ -61,7 +61,7 @@ class Reader:
     def oldest(self, tables: Collection[str]) -> JobId:
         """The oldest job that all of the tables still hold."""
         stored = [found for table in tables for found in self._stored_tables(table)]
-        return max((found.main.retain_from for found in stored), default=JobId(0))
+        return max((found.readable_from for found in stored), default=JobId(0))
 
     def _input_through(self, plan: FlowPlan, name: str, node: object) -> JobId:
         if isinstance(node, Scan):
@@ -221,6 +221,11 @@ class Snapshot:
 
     def pin(self, name: str) -> None:
         for table in self._reader._stored_tables(name):
+            if table.skipped_to(self.job):
+                raise SnapshotGone(
+                    f"table {name} does not hold job {self.job}: a job failed on its data",
+                    hint=f"it holds jobs {table.readable_from} to {table.through}",
+                )
             self._pins.append(table.main.pin(self.job))
 
     def view(self, name: str, hidden: Collection[str]) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headgate.delta.changes import JobId
+from headgate.delta.changes import NO_JOB, JobId
 from headgate.runtime.table_changes import TableChanges
 from headgate.runtime.views import Views
 from headgate.warehouse.changes import ChangeSet, conform
@@ -32,6 +32,7 @@ class StoredTable:
         self.arrangements: dict[tuple[str, ...], VersionedTable] = {}
         self._small_rows = small_rows
         self._counts: dict[JobId, int] = {}
+        self._skipped_to = NO_JOB
         self.lock = RLock()
         """Held while changes are applied: whoever holds it finds the table and its arrangements at one job."""
 
@@ -46,6 +47,19 @@ class StoredTable:
     @property
     def through(self) -> JobId:
         return self.main.through
+
+    @property
+    def readable_from(self) -> JobId:
+        """The oldest job at which readers find the table's rows; consumers may need changes from before."""
+        return max(self.main.retain_from, self._skipped_to)
+
+    def skip_to(self, job: JobId) -> None:
+        """Tells that the table's rows are not known at jobs before this one: a job failed there."""
+        self._skipped_to = max(self._skipped_to, job)
+
+    def skipped_to(self, after: JobId) -> JobId:
+        """The job before which rows are not known, if that is later than `after`; else no job."""
+        return self._skipped_to if self._skipped_to > after else NO_JOB
 
     def physical(self) -> list[VersionedTable]:
         return [self.main, *self.arrangements.values()]

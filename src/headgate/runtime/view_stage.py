@@ -19,7 +19,7 @@ from headgate.dataflow.graph import Aggregate, scanned_tables
 from headgate.dataflow.reference import plain_sql
 from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.typed_graph import TypedGraph
-from headgate.delta.changes import COPY, JOB, ROW_HASH, WEIGHT, JobId
+from headgate.delta.changes import COPY, JOB, NO_JOB, ROW_HASH, WEIGHT, JobId
 from headgate.runtime.batch import Batch
 from headgate.runtime.copies import numbered, row_hash
 from headgate.runtime.evaluation import Evaluation, TooMuchToRead
@@ -59,6 +59,8 @@ class ViewStage:
 
     def advance(self, upto: JobId, batch: Batch) -> None:
         after = self.target.through
+        # Where an input has no rows for some of the jobs, neither has the view.
+        self.target.skip_to(max((self._tables[table].skipped_to(after) for table in self.inputs), default=NO_JOB))
         found = [self._tables[table].changes(after, upto) for table in self.inputs]
         changes = [change for change in found if change is not None and change.rows]
         if not changes:
@@ -141,6 +143,16 @@ class ViewStage:
         changes = [self._difference(table, texts[table.name], after, upto, batch) for table in tables]
         for table, found in zip(tables, changes, strict=True):
             table.apply(found, upto)
+
+    @property
+    def furthest(self) -> JobId:
+        """The job that all inputs have reached."""
+        return min((self._tables[table].through for table in self.inputs), default=self.target.through)
+
+    def skip(self, upto: JobId, batch: Batch) -> None:
+        """Goes to a job without those before it, of which one fails: the tables then hold what the query gives there."""
+        self._recompute(self.target.through, upto, batch)
+        self.target.skip_to(upto)
 
     def _difference(self, table: StoredTable, text: str, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
         views = batch.bulk_views
