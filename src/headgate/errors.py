@@ -15,13 +15,20 @@ from headgate.remedies import in_words_of, spoken
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in a project file; lines count from 1."""
+    """A place in a project file or a query; lines and columns count from 1."""
 
     file: str
     line: int | None = None
+    column: int | None = None
 
     def __str__(self) -> str:
-        return self.file if self.line is None else f"{self.file}:{self.line}"
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+
+    def within(self, text: str, offset: int) -> Location:
+        """The place of a letter of a text that begins here."""
+        line, begins = text.count("\n", 0, offset), text.rfind("\n", 0, offset) + 1
+        column = offset - begins + (self.column or 1 if line == 0 else 1)
+        return Location(self.file, (1 if self.line is None else self.line) + line, column)
 
 
 class HeadgateError(Exception):

@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate.errors import Cancelled
+from headgate.errors import Cancelled, Location
 from headgate.runtime.partitions import Batches, ReadLimit
 from headgate.runtime.reads import Reads
 from headgate.runtime.spark_sessions import SparkSessions
-from headgate.sql.references import is_repeatable
+from headgate.sql.references import read_tables
 from tests.scheduling.bank import deposit, open_bank
 from tests.service.scripted import batches_of
 
@@ -79,7 +79,7 @@ def test_what_is_defined_anew_is_not_shared_with_what_was(tmp_path: Path, spark_
     ],
 )
 def test_what_can_come_out_otherwise_is_not_shared(query: str, repeatable: bool) -> None:
-    assert is_repeatable(query) is repeatable
+    assert read_tables(query, Location("query")).is_repeatable is repeatable
 
 
 LIMIT = ReadLimit()

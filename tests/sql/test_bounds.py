@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headgate.errors import DefiniteError, HeadgateError, Location
 from headgate.sql.bounds import MOST_CHAINED, MOST_LEVELS, MOST_TOKENS
 from headgate.sql.guard import require_select
-from headgate.sql.references import is_repeatable, replace_tables, table_references
+from headgate.sql.references import read_tables
 from headgate.sql.statements import parse_statements
 from headgate.sql.tail import parse_setting, split_tail
 from headgate.text import LONGEST_TEXT
@@ -52,9 +52,7 @@ def read(text: str) -> None:
         return
     query, _ = split_tail(text)
     require_select(query)
-    table_references(query, Location("query"))
-    replace_tables(query, {})
-    is_repeatable(query)
+    read_tables(query, Location("query"))
 
 
 @pytest.mark.parametrize("form", NESTED)

@@ -148,9 +148,9 @@ def test_everything_else_is_refused_with_its_reason(text: str, reason: str) -> N
 
 
 def test_a_refusal_names_the_line() -> None:
-    with pytest.raises(DefiniteError, match="query:3: the function reflect"):
+    with pytest.raises(DefiniteError, match="query:3:3: the function reflect"):
         require_select("SELECT a,\n  b,\n  reflect('x', 'y')\nFROM t")
-    with pytest.raises(DefiniteError, match=r"query:2: there are no catalogs"):
+    with pytest.raises(DefiniteError, match=r"query:2:6: there are no catalogs"):
         require_select("SELECT a\nFROM x.y.z")
 
 

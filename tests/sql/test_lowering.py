@@ -12,8 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.dataflow.flow import MaterializedView
 from headgate.dataflow.graph import Fragment, Node
 from headgate.dataflow.reference import plain_sql
+from headgate.errors import Location
 from headgate.sql.lower import lower_view
-from headgate.sql.references import bind_tables, replace_tables
+from headgate.sql.names import substituted
+from headgate.sql.references import TableReference, TableText, read_tables
 from headgate.sql.statements import CreateView, parse_statements
 from tests.sql.catalogs import SHOP, create_views, view_name
 from tests.sql.queries import EQUIVALENTS, FRAGMENTS, INCREMENTAL, LOOKUPS
@@ -37,11 +39,20 @@ def relation(table: str, hidden: tuple[str, ...]) -> str:
 
 
 def as_written(query: str) -> str:
-    return bind_tables(
-        query,
-        lambda name, named: relation(name, named) if name.casefold() in SHOP.tables else None,
-        lambda name: SHOP.hidden(name) if name.casefold() in SHOP.tables else (),
-    )
+    return over_shop(read_tables(query, Location("query"), hidden_of))
+
+
+def hidden_of(table: str) -> tuple[str, ...]:
+    return SHOP.hidden(table) if table.casefold() in SHOP.tables else ()
+
+
+def over_shop(query: TableText) -> str:
+    """The query over the shop's rows."""
+
+    def found(table: TableReference) -> str | None:
+        return relation(table.name, table.hidden) if table.name.casefold() in SHOP.tables else None
+
+    return query.replaced(found).text
 
 
 def from_graph(node: Node) -> str:
@@ -50,7 +61,7 @@ def from_graph(node: Node) -> str:
 
 def result_sql(view: MaterializedView) -> str:
     if isinstance(view.result, Fragment):
-        return replace_tables(view.result.sql, {name: f"({from_graph(node)})" for name, node in view.result.inputs})
+        return substituted(view.result.sql, {name: f"({from_graph(node)})" for name, node in view.result.inputs})
     return from_graph(view.result)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.errors import DefiniteError, FlowError, Location, UnknownTable
 from headgate.sql.lower import lower_view
-from headgate.sql.references import replace_tables, table_references
+from headgate.sql.references import read_tables, replace_tables
 from headgate.sql.statements import CreateView, parse_statements
 from tests.sql.catalogs import SHOP
 
@@ -61,7 +61,7 @@ def problem(query: str) -> FlowError:
 )
 def test_a_mistake_names_its_line_and_a_way_out(query: str, line: int, what: str, hint: str) -> None:
     error = problem(query)
-    assert error.where == Location("v.sql", line)
+    assert error.where is not None and (error.where.file, error.where.line) == ("v.sql", line)
     assert what in error.what
     assert hint in (error.hint or "")
 
@@ -75,14 +75,14 @@ def test_an_unknown_table_is_an_unknown_table_too() -> None:
 )
 def test_only_one_query_is_taken(text: str) -> None:
     with pytest.raises(DefiniteError):
-        table_references(text, Location("query"))
+        read_tables(text, Location("query"))
 
 
 def test_references_leave_common_tables_out() -> None:
     text = (
         "WITH t AS (SELECT * FROM t), U AS (SELECT 1) SELECT * FROM t JOIN u JOIN `S`.`x y` z ON (SELECT 1 FROM w) = 1"
     )
-    found = [(item.name, item.alias) for item in table_references(text, Location("query"))]
+    found = [(item.name, item.alias) for item in read_tables(text, Location("query")).references]
     assert found == [("t", None), ("S.x y", "z"), ("w", None)]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate.errors import DefiniteError
-from headgate.sql.references import bind_tables
+from headgate.errors import DefiniteError, Location
+from headgate.sql.references import TableReference, read_tables
 
 TABLES = {
     "dim": ("SELECT 1 AS id, 'a' AS name, 10L AS __sk, 1 AS __start_at, CAST(NULL AS INT) AS __end_at", 2),
@@ -14,19 +14,21 @@ TABLES = {
     "shop.sales": ("SELECT 1 AS id, 7 AS amount, 5 AS __commit_at", 2),
 }
 VISIBLE = ["id", "name"]
+QUERY = Location("query")
 
 
 def columns_of(text: str, spark: SparkSession) -> list[str]:
     """What Spark says the query's columns are; it is run, too."""
 
-    def relation(name: str, named: tuple[str, ...]) -> str:
-        query, shown = TABLES[name.lower()]
-        return f"(SELECT {', '.join([*all_columns(name)[:shown], *named])} FROM ({query}))"
+    def relation(table: TableReference) -> str:
+        query, shown = TABLES[table.name.lower()]
+        return f"(SELECT {', '.join([*all_columns(table.name)[:shown], *table.hidden])} FROM ({query}))"
 
     def all_columns(name: str) -> list[str]:
         return spark.sql(TABLES[name.lower()][0]).columns
 
-    frame = spark.sql(bind_tables(text, relation, lambda name: all_columns(name)[TABLES[name.lower()][1] :]))
+    query = read_tables(text, QUERY, lambda name: all_columns(name)[TABLES[name.lower()][1] :])
+    frame = spark.sql(query.replaced(relation).text)
     assert len(frame.collect()) == 1
     return frame.columns
 
@@ -79,15 +81,13 @@ def test_a_star_stands_for_what_is_not_hidden(text: str, expected: list[str], sp
 
 def test_stars_in_functions_leave_hidden_columns_out(spark: SparkSession) -> None:
     text = "SELECT count(*) AS n, count(d.*) AS whole, count(DISTINCT *) AS kinds, max(struct(*)) AS s FROM dim d"
-    bound = bind_tables(
-        f"{text} WHERE __end_at IS NULL", lambda name, named: f"({TABLES['dim'][0]})", lambda _: ["__end_at"]
-    )
-    row = spark.sql(bound).collect()[0]
+    query = read_tables(f"{text} WHERE __end_at IS NULL", QUERY, lambda _: ["__end_at"])
+    row = spark.sql(query.replaced(lambda _: f"({TABLES['dim'][0]})").text).collect()[0]
     assert (row.n, row.whole, row.kinds) == (1, 1, 1)
     assert row.s.asDict() == {"id": 1, "name": "a", "__sk": 10, "__start_at": 1}
 
 
 def test_a_natural_join_does_not_compare_hidden_columns() -> None:
     text = "SELECT items.__commit_at, sales.__commit_at\nFROM shop.items\nNATURAL JOIN shop.sales"
-    with pytest.raises(DefiniteError, match=r"query:3: a NATURAL JOIN would compare the hidden column __commit_at"):
-        bind_tables(text, lambda *_: "v", lambda _: ["__commit_at"])
+    with pytest.raises(DefiniteError, match=r"query:3:1: a NATURAL JOIN would compare the hidden column __commit_at"):
+        read_tables(text, QUERY, lambda _: ["__commit_at"])

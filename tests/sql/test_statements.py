@@ -36,7 +36,7 @@ FROM shop.sales;
     assert isinstance(sales, CreateView)
     assert (sales.name, sales.comment, sales.properties) == ("Big Sales", "it; ok", {"lookup_miss": "drop"})
     assert sales.query_text == "SELECT ';' AS x\nFROM shop.sales"
-    assert (sales.where.line, sales.query_line) == (6, 9)
+    assert (sales.where.line, sales.query_where.line) == (6, 9)
 
 
 def test_auto_cdc_defaults_to_type_1_and_takes_exceptions() -> None:
@@ -52,10 +52,10 @@ def test_auto_cdc_defaults_to_type_1_and_takes_exceptions() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("\nSELECT 1", "f.sql:2: expected CREATE, found 'SELECT'"),
-        ("CREATE TABLE t", "f.sql:1: expected MATERIALIZED VIEW, STREAMING TABLE or FLOW, found 'TABLE'"),
+        ("\nSELECT 1", "f.sql:2:1: expected CREATE, found 'SELECT'"),
+        ("CREATE TABLE t", "f.sql:1:8: expected MATERIALIZED VIEW, STREAMING TABLE or FLOW, found 'TABLE'"),
         ("CREATE MATERIALISED VIEW v AS SELECT 1", "did you mean MATERIALIZED?"),
-        ("CREATE MATERIALIZED VIEW v\nSELECT 1", "f.sql:2: expected COMMENT, TBLPROPERTIES or AS and a query"),
+        ("CREATE MATERIALIZED VIEW v\nSELECT 1", "f.sql:2:1: expected COMMENT, TBLPROPERTIES or AS and a query"),
         ("CREATE MATERIALIZED VIEW v AS", "expected a query, found the end of the statement"),
         ("CREATE MATERIALIZED VIEW v TBLPROPERTIES ('misses' = 'x') AS SELECT 1", "known: lookup_miss"),
         ("CREATE MATERIALIZED VIEW v TBLPROPERTIES ('lookup_miss' = 'x') AS SELECT 1", "one of: unknown, drop, fail"),
@@ -64,7 +64,7 @@ def test_auto_cdc_defaults_to_type_1_and_takes_exceptions() -> None:
         ("CREATE FLOW f AS AUTO CDC INTO t FROM s.x", "expected KEYS"),
         ("CREATE FLOW f AS AUTO CDC INTO t FROM s.x KEYS (a) STORED AS SCD TYPE 3", "expected SCD TYPE 1 or 2"),
         ("CREATE FLOW f AS AUTO CDC INTO t FROM s.x KEYS (a) TRACK HISTORY ON (b)", "add STORED AS SCD TYPE 2"),
-        ("CREATE MATERIALIZED VIEW v AS SELECT 'x", "f.sql:1: cannot read this SQL"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT 'x", "f.sql:1:38: cannot read this SQL"),
     ],
 )
 def test_a_mistake_in_a_statement_names_its_place(text: str, message: str) -> None:

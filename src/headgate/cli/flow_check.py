@@ -12,7 +12,7 @@ from headgate.dataflow.flow import AutoCdc, Flow
 from headgate.dataflow.graph import Fragment
 from headgate.errors import Problems
 from headgate.runtime.catalog import TableEntry, WarehouseCatalog, versions_hidden
-from headgate.runtime.definitions import each_flow, target_of
+from headgate.runtime.definitions import PlainReader, ViewReader, each_flow, target_of
 from headgate.runtime.flows import Planner
 from headgate.sql.statements import Statement
 
@@ -35,8 +35,12 @@ class CheckedFlow:
 class Types(Protocol):
     """Who derives a flow's columns."""
 
-    def entry(self, flow: Flow, catalog: WarehouseCatalog) -> tuple[TableEntry, tuple[str, ...]]:
-        """The flow's table, and which of its groups are recomputed and why."""
+    def views(self, catalog: WarehouseCatalog) -> ViewReader:
+        """Who reads the queries of views over the catalog."""
+        ...
+
+    def entry(self, flow: Flow, catalog: WarehouseCatalog) -> tuple[Flow, TableEntry, tuple[str, ...]]:
+        """The flow as it is kept, its table, and which of its groups are recomputed and why."""
         ...
 
 
@@ -46,27 +50,34 @@ class SparkTypes:
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
 
-    def entry(self, flow: Flow, catalog: WarehouseCatalog) -> tuple[TableEntry, tuple[str, ...]]:
+    def views(self, catalog: WarehouseCatalog) -> ViewReader:
+        return self._planner
+
+    def entry(self, flow: Flow, catalog: WarehouseCatalog) -> tuple[Flow, TableEntry, tuple[str, ...]]:
         plan = self._planner.plan(flow, {})
         recomputed = [
             f"touched groups are recomputed: {why}" for view in plan.views for why in view.graph.recomputed.values()
         ]
-        return plan.entry, tuple(dict.fromkeys(recomputed))
+        return plan.flow, plan.entry, tuple(dict.fromkeys(recomputed))
 
 
 class NamesOnly:
     """Without Spark: columns have names and no types."""
 
-    def entry(self, flow: Flow, catalog: WarehouseCatalog) -> tuple[TableEntry, tuple[str, ...]]:
+    def views(self, catalog: WarehouseCatalog) -> ViewReader:
+        return PlainReader(catalog)
+
+    def entry(self, flow: Flow, catalog: WarehouseCatalog) -> tuple[Flow, TableEntry, tuple[str, ...]]:
         if isinstance(flow, AutoCdc):
             source = catalog.find(flow.source)
             schema = StructType() if source is None else source.schema
             hidden = versions_hidden(NullType()) if flow.scd_type == 2 else StructType()
-            return TableEntry(flow.name, schema, hidden, flow.keys, is_versioned=flow.scd_type == 2), ()
+            return flow, TableEntry(flow.name, schema, hidden, flow.keys, is_versioned=flow.scd_type == 2), ()
         schema = StructType()
         for name in flow.outputs:
             schema.add(name, NullType())
-        return TableEntry(flow.name, schema, StructType(), None, is_fragment=isinstance(flow.result, Fragment)), ()
+        is_fragment = isinstance(flow.result, Fragment)
+        return flow, TableEntry(flow.name, schema, StructType(), None, is_fragment=is_fragment), ()
 
 
 def check_flows(
@@ -74,8 +85,8 @@ def check_flows(
 ) -> list[CheckedFlow]:
     """Checks every flow and adds its table to the catalog. `unknown` are source tables that could not be looked at."""
 
-    def make(flow: Flow) -> tuple[str, tuple[str, ...]]:
-        entry, recomputed = types.entry(flow, catalog)
+    def make(defined: Flow) -> tuple[str, tuple[str, ...]]:
+        flow, entry, recomputed = types.entry(defined, catalog)
         catalog.add(entry)
         if isinstance(flow, AutoCdc):
             return f"dimension of type {flow.scd_type}, {INCREMENTAL}", ()
@@ -84,7 +95,7 @@ def check_flows(
         return INCREMENTAL, recomputed
 
     checked = []
-    for found in each_flow(statements, catalog, make, problems, unknown):
+    for found in each_flow(statements, types.views(catalog), make, problems, unknown):
         unread = (f"it reads {', '.join(found.missing)}",) if found.missing else ()
         how, reasons = found.made or (NOT_CHECKED, unread)
         where = str(found.statement.where)

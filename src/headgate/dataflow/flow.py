@@ -20,9 +20,9 @@ class MaterializedView:
     where: Location
     result: Node | Fragment
     outputs: tuple[str, ...]
+    query_where: Location
+    """Where the query begins."""
     properties: dict[str, str] = field(default_factory=dict, compare=False)
-    query_line: int = field(default=1, compare=False)
-    """Of the text's first word, in the file."""
 
 
 @dataclass(frozen=True, slots=True)

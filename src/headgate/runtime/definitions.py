@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from headgate.dataflow.flow import AutoCdc, Flow, MaterializedView
 from headgate.delta.changes import BEGINNING, COMMIT_AT, START_AT
@@ -42,7 +42,43 @@ def _text_of(file: Path) -> str:
 
 def view_statement(name: str, sql: str) -> Statement:
     """The statement of a view that a program declares; lines count from its SELECT."""
-    return parse_statements(f"CREATE MATERIALIZED VIEW {name} AS\n{sql}", f"flow {name}", first_line=0)[0]
+    file = f"flow {name}"
+    if not sql.strip():
+        raise FlowError("there is no query", where=Location(file, 1), hint="write one SELECT")
+    try:
+        statements = parse_statements(f"CREATE MATERIALIZED VIEW {name} AS\n{sql}", file, first_line=0)
+    except FlowError as error:
+        if error.where is None or error.where.line != 0:
+            raise
+        raise FlowError(
+            f"a flow cannot be called {name}", where=Location(file), hint="other names than words go into backquotes"
+        ) from None
+    if len(statements) != 1:
+        raise FlowError("expected one query", where=statements[1].where, hint="declare each flow by itself")
+    return replace(statements[0], where=Location(file, 1))
+
+
+class ViewReader(Protocol):
+    """Who reads the queries of views."""
+
+    def tables_of(self, view: CreateView) -> tuple[str, ...]:
+        """The tables that the view names."""
+
+    def lower(self, view: CreateView) -> MaterializedView:
+        """The view's graph or fragment."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainReader:
+    """Reads views without Spark: what only Spark can read is a mistake to it."""
+
+    catalog: Catalog
+
+    def tables_of(self, view: CreateView) -> tuple[str, ...]:
+        return view_inputs(view)
+
+    def lower(self, view: CreateView) -> MaterializedView:
+        return lower_view(view, self.catalog)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +95,14 @@ class Outcome(Generic[Made]):
 
 def each_flow(
     statements: Sequence[Statement],
-    catalog: Catalog,
+    views: ViewReader,
     make: Callable[[Flow], Made],
     problems: Problems,
     unknown: Iterable[str] = (),
 ) -> Iterator[Outcome[Made]]:
     """Makes something of every flow, each after those that it reads; what is wrong with one does not hide the others.
 
-    `make` puts the flow's table into the catalog. `unknown` are tables that could not be looked at.
+    `make` puts the flow's table into the reader's catalog. `unknown` are tables that could not be looked at.
     """
     inputs: dict[int, tuple[str, ...]] = {}
     for statement in statements:
@@ -76,10 +112,10 @@ def each_flow(
             elif isinstance(statement, CreateAutoCdc):
                 inputs[id(statement)] = (statement.source,)
             else:
-                inputs[id(statement)] = tuple(view_inputs(statement))
+                inputs[id(statement)] = views.tables_of(statement)
     readable = [statement for statement in statements if id(statement) in inputs]
     tables = [statement for statement in readable if isinstance(statement, CreateStreamingTable)]
-    ordered = order_flows(readable, problems)
+    ordered = order_flows(readable, problems, views.tables_of)
     sound = {target_of(statement).casefold() for statement in ordered}
     broken = {name.casefold() for name in unknown}
     broken |= {name for each in statements if (name := target_of(each).casefold()) not in sound}
@@ -91,7 +127,7 @@ def each_flow(
         made = None
         if not missing:
             with problems.collected():
-                made = make(_lowered(statement, catalog, tables))
+                made = make(_lowered(statement, views, tables))
         if made is None:
             broken.add(target_of(statement).casefold())
         yield Outcome(statement, reads, made, missing)
@@ -107,8 +143,8 @@ def each_flow(
             )
 
 
-def _lowered(statement: CreateView | CreateAutoCdc, catalog: Catalog, tables: Sequence[CreateStreamingTable]) -> Flow:
-    return lower_view(statement, catalog) if isinstance(statement, CreateView) else auto_cdc(statement, tables)
+def _lowered(statement: CreateView | CreateAutoCdc, views: ViewReader, tables: Sequence[CreateStreamingTable]) -> Flow:
+    return views.lower(statement) if isinstance(statement, CreateView) else auto_cdc(statement, tables)
 
 
 def target_of(statement: Statement) -> str:

@@ -41,6 +41,7 @@ from headgate.runtime.replicas import Replicas
 from headgate.runtime.spark_problems import flow_problem
 from headgate.runtime.state import State
 from headgate.sql.statements import TARGET_LAG
+from headgate.warehouse.spark_errors import condition_of
 from headgate.warehouse.spec import TableSpec
 
 _LOGGER = logging.getLogger(__name__)
@@ -231,7 +232,7 @@ class FlowSet:
             catalog.add(plan.entry)
             return plan
 
-        plans = [each.made for each in each_flow(statements, catalog, make, problems) if each.made is not None]
+        plans = [each.made for each in each_flow(statements, planner, make, problems) if each.made is not None]
         raise_all(problems)
         texts = {plan.name: declared[plan.name.casefold()][1] for plan in plans if plan.name.casefold() in declared}
         stale = {plan.name for plan in plans if plan.name in again or self._is_stale(plan)}
@@ -252,7 +253,7 @@ class FlowSet:
         for plan in plans:
             if plan.name in stale and not self._is_over_damaged(plan):
                 try:
-                    self._build(plan, texts.get(plan.name), job, failures, building)
+                    self._build_or_defer(plan, texts.get(plan.name), job, failures, building, planner, fingerprints)
                 except FlowFailed as failure:
                     if plan.name in again or plan.name not in building:
                         raise
@@ -446,6 +447,29 @@ class FlowSet:
                 for table in old.tables():
                     self._state.kept.forget(table.name)
                     self._state.tables.remove(table.name)
+
+    def _build_or_defer(
+        self,
+        plan: FlowPlan,
+        text: str | None,
+        job: JobId,
+        failures: Sequence[BaseException],
+        again: Mapping[str, FlowPlan],
+        planner: Planner,
+        inputs: Mapping[str, str],
+    ) -> None:
+        """Builds a flow. A new one whose query fails on the data of the job runs as written when it is read.
+
+        Its definition is sound, and later data may heal it; it is built when the flows are read again.
+        """
+        try:
+            self._build(plan, text, job, failures, again)
+        except FlowFailed as failure:
+            is_view = isinstance(plan.flow, MaterializedView) and plan.fragment is None
+            if not is_view or self.find(plan.name) is not None or condition_of(failure.__cause__ or failure) is None:
+                raise
+            written = planner.plan_as_written(plan, f"{failure.what}; `headgate resume` builds it", inputs)
+            self._build(written, text, job, failures, again)
 
     def _build(
         self,

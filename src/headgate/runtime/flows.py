@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import AtomicType, StructType, TimestampType, _parse_datatype_string
 
 from headgate.dataflow.accumulators import GROUP
 from headgate.dataflow.demands import Demand, demands
 from headgate.dataflow.flow import AutoCdc, Flow, MaterializedView
-from headgate.dataflow.graph import Fragment, Node, Scan, scanned_tables
+from headgate.dataflow.graph import Fragment, Node, Output, Scan, scanned_tables
 from headgate.dataflow.typed_graph import TypedGraph, typed
 from headgate.delta.changes import COPY, ROW_HASH, SURROGATE_KEY, JobId
 from headgate.errors import FlowError
@@ -23,13 +24,23 @@ from headgate.runtime.definitions import fingerprint
 from headgate.runtime.dimension_stage import DimensionStage, event_log
 from headgate.runtime.procedures import ProcedureStage
 from headgate.runtime.replica_stage import ReplicaStage
-from headgate.runtime.spark_problems import flow_problem
+from headgate.runtime.spark_parser import SparkParser
+from headgate.runtime.spark_problems import refusal
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.tables import INTERNAL, Checkpoint, Tables
 from headgate.runtime.view_stage import ViewStage
 from headgate.runtime.views import Views
+from headgate.sql.lower import checked_names, lower_view, named_places, view_of
+from headgate.sql.names import did_you_mean, quoted, substituted
+from headgate.sql.positions import Unread
+from headgate.sql.references import TableReference, TableText, read_tables
+from headgate.sql.relations import UnknownTableInFlow
+from headgate.sql.statements import CreateView
 from headgate.sql.uniqueness import unique_keys
+from headgate.warehouse.spark_errors import reason_of
 from headgate.warehouse.spec import TableSpec
+
+_LOGGER = logging.getLogger(__name__)
 
 Stage = ReplicaStage | DimensionStage | ViewStage | ProcedureStage
 
@@ -102,7 +113,11 @@ def tables_of(stage: Stage) -> Iterator[StoredTable]:
 
 
 class Planner:
-    """Turns definitions into plans; asks Spark for types, on empty tables."""
+    """Turns definitions into plans; asks Spark for types, on empty tables.
+
+    Spark is the judge of what a view's query may be. What it accepts as written, but headgate cannot lower or lowers to
+    something that Spark refuses, becomes a fragment of the whole text.
+    """
 
     def __init__(
         self, session: SparkSession, catalog: WarehouseCatalog, columns_of: Callable[[str], StructType | None]
@@ -111,21 +126,90 @@ class Planner:
         self._session = session
         self._catalog = catalog
         self._columns_of = columns_of
+        self._parser = SparkParser(session)
+
+    def tables_of(self, view: CreateView) -> tuple[str, ...]:
+        """The tables that a view's query names."""
+        return self._read(view).tables
+
+    def lower(self, view: CreateView) -> MaterializedView:
+        """The view's graph, or its fragment."""
+        try:
+            return lower_view(view, self._catalog)
+        except Unread:
+            return self._as_written(view, "only Spark's own parser reads it")
+        except FlowError as problem:
+            return self._as_written(view, problem.what, problem)
+        except Exception:
+            # A mistake of headgate's own must not refuse what Spark accepts.
+            _LOGGER.info("flow %s cannot be lowered", view.name, exc_info=True)
+            return self._as_written(view, "headgate cannot make an incremental form of it")
 
     def plan(self, flow: Flow, inputs: Mapping[str, str]) -> FlowPlan:
         """Plans one flow; `inputs` are the fingerprints of the flows that it may read."""
         if isinstance(flow, AutoCdc):
             return self._dimension(flow)
-        views = Views(self._session)
         try:
-            plan = self._view(flow, views)
-            read = [f"{table}={inputs[table]}" for table in plan.tables_read if table in inputs]
-            return replace(plan, fingerprint=fingerprint(flow, plan.entry.schema.simpleString(), *read))
+            plan = self._view(flow)
         except (PySparkException, Py4JJavaError) as error:
-            why, where = flow_problem(error, flow)
-            raise FlowError(f"flow {flow.name}: {why}", where=where) from None
+            _LOGGER.info("flow %s: its incremental form is refused: %s", flow.name, reason_of(error).words)
+            plan = self._view(self._as_written(_statement(flow), "headgate cannot make an incremental form of it"))
+        read = [f"{table}={inputs[table]}" for table in plan.tables_read if table in inputs]
+        return replace(plan, fingerprint=fingerprint(plan.flow, plan.entry.schema.simpleString(), *read))
+
+    def plan_as_written(self, plan: FlowPlan, reason: str, inputs: Mapping[str, str]) -> FlowPlan:
+        """The plan of a view whose query is run when it is read, and nothing is stored for it."""
+        assert isinstance(plan.flow, MaterializedView)
+        return self.plan(self._as_written(_statement(plan.flow), reason), inputs)
+
+    def _read(self, view: CreateView) -> TableText:
+        try:
+            return read_tables(view.query_text, view.query_where, self._catalog.hidden)
+        except Unread:
+            return self._parser.read(view.query_text, view.query_where, self._catalog.hidden)
+
+    def _as_written(self, view: CreateView, reason: str, problem: FlowError | None = None) -> MaterializedView:
+        """The whole text as a fragment if Spark accepts it; else the problem that is known, or what Spark says."""
+        read = self._read(view)
+        scans: dict[Scan, str] = {}
+
+        def scan_of(table: TableReference) -> Scan:
+            entry = self._catalog.find(table.name)
+            if entry is None:
+                raise problem or UnknownTableInFlow(
+                    f"unknown table '{table.name}'",
+                    where=view.query_where.within(view.query_text, table.start),
+                    hint=did_you_mean(table.name, self._catalog.names()),
+                )
+            return Scan(entry.name, tuple(Output(name, name) for name in (*entry.schema.names, *table.hidden)))
+
+        def named(table: TableReference) -> str:
+            return scans.setdefault(scan_of(table), f"__input_{len(scans) + 1}")
+
+        fragment = Fragment(
+            read.replaced(named).text,
+            tuple((name, scan) for scan, name in scans.items()),
+            (reason,),
+            not read.is_repeatable,
+        )
+        views = Views(self._session)
+        judged = read.replaced(lambda table: views.of_empty(self._schema_of(scan_of(table))))
+        try:
+            schema = self._session.sql(judged.text).schema
+        except (PySparkException, Py4JJavaError) as error:
+            if problem is not None and not isinstance(error, ParseException):
+                raise problem from None
+            words, where = refusal(error, judged, view.query_where)
+            raise FlowError(f"flow {view.name}: {words}", where=where) from None
         finally:
             views.close()
+        places = named_places(view.query_text, view.query_where)
+        return view_of(view, fragment, checked_names(schema.names, view.query_where, places))
+
+    def _schema_of(self, scan: Scan) -> StructType:
+        entry = self._catalog.find(scan.table)
+        assert entry is not None
+        return StructType([entry.full_schema[output.sql] for output in scan.outputs])
 
     def _dimension(self, flow: AutoCdc) -> FlowPlan:
         source = self._catalog.find(flow.source)
@@ -153,14 +237,21 @@ class Planner:
             events=event_log(flow, source.schema) if flow.scd_type == 2 and flow.sequence_by is not None else None,
         )
 
-    def _view(self, flow: MaterializedView, views: Views) -> FlowPlan:
+    def _view(self, flow: MaterializedView) -> FlowPlan:
+        views = Views(self._session)
+        try:
+            return self._analysed(flow, views)
+        finally:
+            views.close()
+
+    def _analysed(self, flow: MaterializedView, views: Views) -> FlowPlan:
         empty: dict[str, str] = {}
 
         def table(name: str) -> str:
             if name not in empty:
                 entry = self._catalog.find(name)
                 assert entry is not None
-                empty[name] = views.of_frame(self._session.createDataFrame([], entry.full_schema))
+                empty[name] = views.of_empty(entry.full_schema)
             return empty[name]
 
         def analyse(text: str) -> dict[str, str]:
@@ -174,23 +265,17 @@ class Planner:
             entry = TableEntry(flow.name, visible, StructType(), key)
             return FlowPlan(flow, entry, "", (plan,))
         plans = []
-        text = flow.result.sql
         mapping = {}
         for name, node in flow.result.inputs:
             if isinstance(node, Scan):
-                graph = None
-                mapping[name] = (
-                    f"(SELECT {', '.join(f'`{o.sql}` AS `{o.name}`' for o in node.outputs)} FROM {table(node.table)})"
-                )
+                columns = ", ".join(f"{quoted(o.sql)} AS {quoted(o.name)}" for o in node.outputs)
+                mapping[name] = f"(SELECT {columns} FROM {table(node.table)})"
             else:
-                graph = typed(node, table, analyse)
-                plan = self._stored(f"{flow.name}.{name}", node, graph)
+                plan = self._stored(f"{flow.name}.{name}", node, typed(node, table, analyse))
                 plans.append(plan)
                 shown = StructType([plan.spec.schema[column] for column in node.columns])
-                mapping[name] = views.of_frame(self._session.createDataFrame([], shown))
-        from headgate.sql.references import replace_tables
-
-        schema = self._session.sql(replace_tables(text, mapping)).schema
+                mapping[name] = views.of_empty(shown)
+        schema = self._session.sql(substituted(flow.result.sql, mapping)).schema
         entry = TableEntry(flow.name, schema, StructType(), None, is_fragment=True)
         return FlowPlan(flow, entry, "", tuple(plans))
 
@@ -215,6 +300,10 @@ class Planner:
                 state_schema.add(accumulator.name, _parse_datatype_string(accumulator.type))
             states.append(TableSpec(f"{table}${number}", state_schema, form.keys(state)))
         return ViewPlan(table, graph, TableSpec(table, schema, key), tuple(states))
+
+
+def _statement(flow: MaterializedView) -> CreateView:
+    return CreateView(flow.name, flow.text, flow.where, flow.query_where, flow.properties)
 
 
 def _spelled(flow: AutoCdc, source: TableEntry) -> AutoCdc:

@@ -104,7 +104,7 @@ def _skipped(stage: ViewStage, batch: Batch) -> bool:
     try:
         with storage_problems(Folder.at(batch.scratch.folder)):
             stage.skip(upto, batch)
-    except PySparkException:
+    except (PySparkException, Py4JError):
         return False
     return True
 

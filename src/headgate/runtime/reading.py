@@ -20,16 +20,22 @@ from headgate.runtime.answer import Answer
 from headgate.runtime.flows import FlowPlan
 from headgate.runtime.query_work import Interruption
 from headgate.runtime.reads import Reads
+from headgate.runtime.spark_parser import SparkParser
 from headgate.runtime.spark_problems import query_problem
 from headgate.runtime.spark_reading import SparkReading
 from headgate.runtime.state import State
 from headgate.runtime.stored import StoredTable
 from headgate.runtime.views import Views
-from headgate.sql.references import bind_tables, is_repeatable, replace_tables, table_references
+from headgate.sql.guard import require_select
+from headgate.sql.names import substituted
+from headgate.sql.positions import Unread
+from headgate.sql.references import Edited, TableText, read_tables
 from headgate.warehouse.local import local_frame
 from headgate.warehouse.problems import storage_problems, translate
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.versioned import Pin
+
+_QUERY = Location("query")
 
 _LOOK_SECONDS = 0.1
 """How often a query that waits for another one's fragment looks whether it may wait on."""
@@ -49,6 +55,7 @@ class Reader:
         self._reading = SparkReading(state.sessions.context, state.sessions.health, state.scratch)
         self._evaluating = RLock()
         self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
+        self._parser = SparkParser(state.sessions.query)
 
     def through(self, table: str) -> JobId:
         """The newest job at which the table can be read."""
@@ -68,10 +75,19 @@ class Reader:
             return self.through(node.table)
         return self._stored(f"{plan.name}.{name}").through
 
-    def tables_of(self, text: str) -> tuple[str, ...]:
+    def read(self, text: str) -> TableText:
+        """The query and where it names tables; a DefiniteError that says why it may not be run."""
+        try:
+            require_select(text)
+            return read_tables(text, _QUERY, self._catalog.hidden)
+        except Unread:
+            return self._parser.read(text, _QUERY, self._catalog.hidden)
+
+    def tables_of(self, query: TableText) -> tuple[str, ...]:
         """The tables that a query names, each once."""
-        found = table_references(text, Location("query"))
-        return tuple(dict.fromkeys(self._known(reference.name) for reference in found))
+        return tuple(
+            dict.fromkeys(self._known(each.name, _QUERY.within(query.text, each.start)) for each in query.references)
+        )
 
     def pin(self, names: Collection[str], job: JobId | None) -> Snapshot:
         """The tables at one job, by default the newest that all of them have reached, kept until it is released."""
@@ -86,20 +102,25 @@ class Reader:
                 raise
             return snapshot
 
-    def sql(self, text: str, job: JobId | None, interruption: Interruption | None = None) -> Answer:
+    def sql(self, query: TableText, job: JobId | None, interruption: Interruption | None = None) -> Answer:
         """Answers a SELECT from the snapshot of a job."""
-        return self.answer(text, self.pin(self.tables_of(text), job), interruption or Interruption())
+        return self.answer(query, self.pin(self.tables_of(query), job), interruption or Interruption())
 
-    def answer(self, text: str, snapshot: Snapshot, interruption: Interruption, until: float | None = None) -> Answer:
+    def answer(
+        self, query: TableText, snapshot: Snapshot, interruption: Interruption, until: float | None = None
+    ) -> Answer:
         """Answers a SELECT from a pinned snapshot, which the answer then holds.
 
         Raises `TimeIsOver` when it is not planned by an instant of the monotonic clock.
         """
         snapshot.interruption = interruption
 
+        given: Edited | None = None
+
         def plan() -> DataFrame:
-            bound = bind_tables(text, lambda name, named: snapshot.view(self._known(name), named), self._catalog.hidden)
-            return self._session.sql(bound)
+            nonlocal given
+            given = query.replaced(lambda table: snapshot.view(self._known(table.name), table.hidden))
+            return self._session.sql(given.text)
 
         try:
             frame = self._reading.work.run(plan, interruption, until)
@@ -108,11 +129,11 @@ class Reader:
             known = translate(error, self._storage)
             if known is not None:
                 raise known from error
-            raise query_problem(error, text) from None
+            raise query_problem(error, query.text, given) from None
         except BaseException:
             snapshot.release()
             raise
-        same = snapshot.same(text) if is_repeatable(text) else None
+        same = snapshot.same(query.text) if query.is_repeatable else None
         return Answer(
             frame,
             snapshot.job,
@@ -121,7 +142,7 @@ class Reader:
             self._reading,
             snapshot.release,
             interruption,
-            text,
+            query.text,
         )
 
     def constant(self, rows: Sequence[tuple[str, ...]], columns: str) -> Answer:
@@ -141,7 +162,7 @@ class Reader:
             raise
         return Answer(frame, snapshot.job, self._storage, self.reads.rows(), self._reading, snapshot.release)
 
-    def _known(self, name: str) -> str:
+    def _known(self, name: str, where: Location | None = None) -> str:
         entry = self._catalog.find(name)
         if entry is None and (damage := self._state.tables.find_damaged(name)) is not None:
             raise copy(damage)
@@ -150,7 +171,7 @@ class Reader:
             hint = (
                 f"did you mean {close[0]}?" if close else f"there are {', '.join(self._catalog.names()) or 'no tables'}"
             )
-            raise UnknownTable(f"there is no table {name}", hint=hint)
+            raise UnknownTable(f"there is no table {name}", where=where, hint=hint)
         return entry.name
 
     def _stored_tables(self, name: str) -> list[StoredTable]:
@@ -192,7 +213,7 @@ class Reader:
                 table = self._stored(f"{plan.name}.{name}")
                 rows = snapshot.views.of_frame(table.main.frame(self._session, job))
                 mapping[name] = f"(SELECT {column_list(node.columns)} FROM {rows})"
-        frame = self._session.sql(replace_tables(plan.fragment.sql, mapping))
+        frame = self._session.sql(substituted(plan.fragment.sql, mapping))
         if plan.fragment.context:
             self._evaluated[place] = frame.toArrow()
             return local_frame(self._session, self._evaluated[place], schema)

@@ -1,26 +1,57 @@
 """What Spark says about a query or a flow, in the words of whoever wrote it.
 
 Spark sees SQL in which tables and columns have other names. The part that it names is looked up in the text as it was written:
-the same words, with any name where a name was changed.
+the same words, with any name where a name was changed. What Spark refuses before it runs, it tells by its place.
 """
 
 from __future__ import annotations
 
 import re
 
+from pyspark.errors import AnalysisException, PySparkException
+
 from headgate.dataflow.flow import Flow, MaterializedView
 from headgate.errors import Cancelled, DefiniteError, HeadgateError, Location, TransientError
 from headgate.runtime.retrying import is_transient
+from headgate.sql.references import Edited
 from headgate.warehouse.spark_errors import SparkError, SparkReason, reason_of, without_own_names
 
 _TOKEN = re.compile(r"`[^`]*`|'(?:[^'\\]|\\.)*'|\w+|[^\w\s]")
 _BETWEEN = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
 _NAME = r"(?:\w+|`[^`]+`)(?:\s*\.\s*(?:\w+|`[^`]+`))*"
 _LONGEST = 200
+_KIND = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_REST = re.compile(
+    r"\s*(For more information|on search path \[|SQLSTATE: \w{5}|;\s*line \d+ pos \d+|\(line \d+, pos \d+\)|== SQL).*",
+    re.DOTALL,
+)
+_LINE_AND_COLUMN = re.compile(r"line (\d+),? pos (\d+)")
 
 
-def query_problem(error: SparkError, text: str) -> HeadgateError:
-    """Why a query, as it was written, could not be answered."""
+def refusal(error: SparkError, query: Edited, where: Location) -> tuple[str, Location]:
+    """Why Spark refuses a query before it runs, and where that stands in the text as it was written, which begins at `where`."""
+    words = _REST.sub("", _KIND.sub("", reason_of(error).words)).rstrip(". ")
+    offset = _offset(error, query.text)
+    return words, where.within(query.source, 0 if offset is None else query.origin(offset))
+
+
+def _offset(error: SparkError, text: str) -> int | None:
+    contexts = error.getQueryContext() if isinstance(error, PySparkException) else ()
+    starts = [context.startIndex() for context in contexts or ()]
+    if starts and 0 <= starts[0] <= len(text):
+        return starts[0]
+    found = _LINE_AND_COLUMN.search(str(error))
+    if found is None:
+        return None
+    lines = text.split("\n")[: int(found[1]) - 1]
+    return min(sum(len(line) + 1 for line in lines) + int(found[2]), len(text))
+
+
+def query_problem(error: SparkError, text: str, query: Edited | None = None) -> HeadgateError:
+    """Why a query, as it was written, could not be answered; `query` is what Spark was given, if it was not run yet."""
+    if query is not None and isinstance(error, AnalysisException):
+        words, at = refusal(error, query, Location("query"))
+        return DefiniteError(f"the query cannot be answered: {words}", where=at)
     reason = reason_of(error)
     if reason.condition is not None and reason.condition.startswith("SPARK_JOB_CANCELLED"):
         return Cancelled("the query was cancelled")
@@ -54,7 +85,7 @@ def flow_problem(error: BaseException, flow: Flow | None) -> tuple[str, Location
     reason = reason_of(error)
     if flow is None or not isinstance(flow, MaterializedView):
         return reason.words, None if flow is None else flow.where
-    where, place = _place(reason.fragment, flow.text, Location(flow.where.file, flow.query_line))
+    where, place = _place(reason.fragment, flow.text, flow.query_where)
     return f"{reason.words.rstrip('.')}{place}", where or flow.where
 
 

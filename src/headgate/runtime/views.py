@@ -39,6 +39,10 @@ class Views:
         frame = local_frame(self.session, rows, schema)
         return self.of_frame(frame.coalesce(1) if rows.num_rows < _FEW_ROWS else frame)
 
+    def of_empty(self, schema: StructType) -> str:
+        """A view without rows, for analysis alone."""
+        return self.of_frame(self.session.createDataFrame([], schema))
+
     def of_frame(self, frame: DataFrame) -> str:
         name = _fresh_name()
         frame.createOrReplaceTempView(name)

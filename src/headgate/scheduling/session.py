@@ -17,7 +17,7 @@ from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.receipt import Receipt, Waited
 from headgate.scheduling.scheduler import Scheduler
-from headgate.sql.guard import require_select
+from headgate.sql.references import TableText
 from headgate.sql.tail import Setting, Tail, parse_setting, split_tail
 
 
@@ -100,8 +100,8 @@ class Session:
         setting = parse_setting(text)
         if setting is not None:
             return self._set(setting)
-        query, tail = split_tail(text)
-        require_select(query)
+        written, tail = split_tail(text)
+        query = self._scheduler.reader.read(written)
         default = self._scheduler.state.project.freshness
         bound = Bound.of(
             default, self._said, tail, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale
@@ -118,7 +118,7 @@ class Session:
                 answer, asking.receipt = self._answer(query, bound, interruption)
             return self._held(Answer(answer, asking.receipt))
 
-    def _answer(self, query: str, bound: Bound, interruption: Interruption) -> tuple[SnapshotAnswer, Receipt]:
+    def _answer(self, query: TableText, bound: Bound, interruption: Interruption) -> tuple[SnapshotAnswer, Receipt]:
         began = time.monotonic()
         tables = self._scheduler.reader.tables_of(query)
         snapshot, receipt = self._scheduler.snapshot(tables, bound, self._floor, lambda: interruption.is_set)

@@ -49,8 +49,7 @@ def require_bounded_tokens(tokens: list[Token], text: str, where: Location) -> l
         level += (kind in _OPENING) - (kind in _CLOSING and level > 0)
         before = kind
         if level + types + prefixes > MOST_LEVELS:
-            line = (where.line or 1) + text.count("\n", 0, token.start)
-            raise _too_deep(Location(where.file, line))
+            raise _too_deep(where.within(text, token.start))
     return tokens
 
 

@@ -9,7 +9,7 @@ What a query costs is not judged here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -18,7 +18,7 @@ from headgate.errors import DefiniteError, Location
 from headgate.sql.allowed_functions import ALLOWED, MOST_ARGUMENTS, REFUSED, TABLE_FUNCTIONS
 from headgate.sql.lexing import require_one_reading
 from headgate.sql.names import did_you_mean
-from headgate.sql.positions import QueryText
+from headgate.sql.positions import QueryText, Unread
 from headgate.text import require_text
 
 FORMATS = frozenset(
@@ -47,22 +47,40 @@ _ONE_SELECT = "write one SELECT, WITH … SELECT or VALUES"
 
 
 def require_select(text: str, where: Location | None = None) -> None:
-    """Raises a DefiniteError with the line and what to do when the text may not be run."""
+    """Raises a DefiniteError with the line and what to do when the text may not be run.
+
+    It is `Unread` if nothing but the parser stands against the text: Spark's own may read it, whose plan is then judged.
+    """
     start = where or Location("query")
-    require_text(text, "the query", where=start)
-    _require_no_substitution(text, start)
-    _require_first_word(text, start)
+    require_one_query(text, start)
     query = QueryText(text, start)
     require_one_reading(text, query.tokens, start)
     _check_tokens(query)
     _check_tree(query, query.parse())
 
 
+def require_one_query(text: str, start: Location) -> None:
+    """What can be told without a parser: there are no settings to put into the text, and it begins like a query."""
+    require_text(text, "the query", where=start)
+    _require_no_substitution(text, start)
+    _require_first_word(text, start)
+
+
+def require_allowed_words(text: str, start: Location) -> None:
+    """What can be told by the words of a text: no program, no parameter, no name that is computed, no refused function."""
+    try:
+        query = QueryText(text, start)
+    except Unread:
+        return
+    _check_tokens(query)
+
+
 def _require_no_substitution(text: str, where: Location) -> None:
     if "${" in text:
-        line = (where.line or 1) + text.count("\n", 0, text.index("${"))
         raise DefiniteError(
-            "a query cannot hold ${", where=Location(where.file, line), hint="for the two letters write '$' || '{'"
+            "a query cannot hold ${",
+            where=where.within(text, text.index("${")),
+            hint="for the two letters write '$' || '{'",
         )
 
 
@@ -116,12 +134,6 @@ def _no_parameter(tokens: list[Token], index: int) -> Problem | None:
     return None
 
 
-def _no_pipe(tokens: list[Token], index: int) -> Problem | None:
-    if tokens[index].token_type != TokenType.PIPE_GT:
-        return None
-    return "the pipe |> cannot be used here", "write it as SELECT … FROM …"
-
-
 def _no_table_statement(tokens: list[Token], index: int) -> Problem | None:
     if not _is_word(tokens[index], "TABLE") or _is_type(tokens, index - 1, TokenType.DOT):
         return None
@@ -155,7 +167,6 @@ _TOKEN_RULES: tuple[Callable[[list[Token], int], Problem | None], ...] = (
     _no_program,
     _no_computed_name,
     _no_parameter,
-    _no_pipe,
     _no_table_statement,
     _no_refused_function,
     _no_path,
@@ -181,15 +192,25 @@ def _outside_hints(node: exp.Expr) -> Iterator[exp.Expr]:
 
 def _table_problem(table: exp.Table) -> Problem | None:
     if isinstance(table.this, exp.Func):
-        name = table.this.name.lower()
-        if name in TABLE_FUNCTIONS:
-            return None
-        return f"the function {name} cannot stand for a table", f"there are {', '.join(sorted(TABLE_FUNCTIONS))}"
+        return table_function_problem(table.this.name)
     parts = table.parts
     if not all(isinstance(part, exp.Identifier) for part in parts):
         return "a table must be named here", "write table or source.table"
-    names = [part.name for part in parts]
-    is_format = names[0].lower() in FORMATS and parts[-1].args.get("quoted")
+    return name_problem([part.name for part in parts], bool(parts[-1].args.get("quoted")))
+
+
+def table_function_problem(name: str) -> Problem | None:
+    """Why a function cannot stand in a FROM clause."""
+    if name.lower() in TABLE_FUNCTIONS:
+        return None
+    if name.lower() in REFUSED:
+        return f"the function {name} cannot be called: {REFUSED[name.lower()]}", "leave it out"
+    return f"the function {name} cannot stand for a table", f"there are {', '.join(sorted(TABLE_FUNCTIONS))}"
+
+
+def name_problem(names: Sequence[str], is_quoted: bool) -> Problem | None:
+    """Why a name of these parts is not a table's; `is_quoted`: the last part is in backquotes."""
+    is_format = names[0].lower() in FORMATS and is_quoted
     if any(_PATH.search(name) for name in names) or (len(names) == 2 and (is_format or "." in names[0])):
         return _PATH_PROBLEM
     if len(names) > 2:
@@ -200,9 +221,12 @@ def _table_problem(table: exp.Table) -> Problem | None:
 def _function_problem(node: exp.Expr) -> Problem | None:
     if isinstance(node, exp.QueryTransform):
         return "a query cannot run a program", "leave out TRANSFORM … USING"
-    if not isinstance(node, exp.Anonymous):
-        return None
-    name = node.name.lower()
+    return function_problem(node.name, len(node.expressions)) if isinstance(node, exp.Anonymous) else None
+
+
+def function_problem(called: str, arguments: int) -> Problem | None:
+    """Why a function cannot be called, with so many arguments."""
+    name = called.lower()
     if name in REFUSED:
         return f"the function {name} cannot be called: {REFUSED[name]}", "leave it out"
     if name not in ALLOWED:
@@ -210,7 +234,7 @@ def _function_problem(node: exp.Expr) -> Problem | None:
         return f"there is no function {name} to call", near if near.startswith(
             "did you"
         ) else "use Spark's own functions"
-    if len(node.expressions) > MOST_ARGUMENTS.get(name, len(node.expressions)):
+    if arguments > MOST_ARGUMENTS.get(name, arguments):
         return f"{name} cannot have options: they can name a file", "leave the last argument out"
     return None
 
@@ -228,4 +252,4 @@ def _is_word(token: Token, word: str) -> bool:
 
 
 def _refused(query: QueryText, token: Token, what: str, hint: str) -> DefiniteError:
-    return DefiniteError(what, where=query.at_line(1 + query.text.count("\n", 0, token.start)), hint=hint)
+    return DefiniteError(what, where=query.at(token.start), hint=hint)

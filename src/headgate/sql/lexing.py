@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 from sqlglot.tokenizer_core import Token
 
-from headgate.errors import DefiniteError, Location
+from headgate.errors import Location
+from headgate.sql.positions import Unread
 
 _PIECES = re.compile(
     r"""
@@ -85,10 +86,9 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
     return joined
 
 
-def _unclear(text: str, start: int, where: Location) -> DefiniteError:
-    line = (where.line or 1) + text.count("\n", 0, start)
-    return DefiniteError(
+def _unclear(text: str, start: int, where: Location) -> Unread:
+    return Unread(
         "a comment, quote or hint here can be read in two ways",
-        where=Location(where.file, line),
+        where=where.within(text, start),
         hint="write comments that hold no other comment and do not end with a backslash, and close every quote",
     )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import cast
 
 from sqlglot import exp
 
 from headgate.dataflow.flow import MaterializedView
-from headgate.dataflow.graph import LookupMiss, Node, Output, Project
+from headgate.dataflow.graph import Fragment, LookupMiss, Node, Output, Project
 from headgate.errors import FlowError, Location
 from headgate.sql.bounds import bounded_recursion
 from headgate.sql.context import Context
 from headgate.sql.fragments import FragmentBuilder
 from headgate.sql.joins import JoinBuilder
 from headgate.sql.names import NameAllocator, folded
-from headgate.sql.positions import QueryText
+from headgate.sql.positions import QueryText, Unread
 from headgate.sql.prune import pruned
 from headgate.sql.scope import Catalog, Environment, Field, Lowered, NotIncremental
 from headgate.sql.select import Selects, lower_select
@@ -25,7 +26,7 @@ from headgate.sql.statements import LOOKUP_MISS, CreateView
 
 def lower_view(statement: CreateView, catalog: Catalog) -> MaterializedView:
     """The view as a graph whose columns are the view's, or as a fragment."""
-    query = QueryText(statement.query_text, Location(statement.where.file, statement.query_line))
+    query = QueryText(statement.query_text, statement.query_where)
     tree = query.parse()
     if not isinstance(tree, (exp.Query, exp.Values)):
         raise FlowError(
@@ -39,26 +40,21 @@ def lower_view(statement: CreateView, catalog: Catalog) -> MaterializedView:
     except NotIncremental as failure:
         builder = FragmentBuilder(lowering.context, lowering.common_tables)
         fragment, names = builder.build(tree, failure)
-        outputs = checked_names(names, query.location(tree))
-        return MaterializedView(
-            statement.name,
-            statement.query_text,
-            statement.where,
-            fragment,
-            outputs,
-            dict(statement.properties),
-            statement.query_line,
-        )
-    outputs = checked_names([item.name for item in lowered.fields], query.location(tree))
-    node = named(lowered, outputs)
+        return view_of(statement, fragment, checked_names(names, query.location(tree), _places(query, tree)))
+    outputs = checked_names([item.name for item in lowered.fields], query.location(tree), _places(query, tree))
+    return view_of(statement, named(lowered, outputs), outputs)
+
+
+def view_of(statement: CreateView, result: Node | Fragment, outputs: tuple[str, ...]) -> MaterializedView:
+    """The view with its query's graph or fragment."""
     return MaterializedView(
         statement.name,
         statement.query_text,
         statement.where,
-        node,
+        result,
         outputs,
+        statement.query_where,
         dict(statement.properties),
-        statement.query_line,
     )
 
 
@@ -68,22 +64,51 @@ def named(lowered: Lowered, outputs: Sequence[str]) -> Node:
     return pruned(Project(lowered.node, columns))
 
 
-def checked_names(names: Sequence[str], where: Location) -> tuple[str, ...]:
-    """The view's column names: each once, none of those that headgate keeps for itself."""
+def checked_names(
+    names: Sequence[str], where: Location, places: Mapping[str, Sequence[Location]] = MappingProxyType({})
+) -> tuple[str, ...]:
+    """The view's column names: each once, none of those that headgate keeps for itself.
+
+    `places` are those of the select list's items, by their folded names.
+    """
     seen: set[str] = set()
     for name in names:
+        found = places.get(folded(name), ())
         if folded(name) in seen:
+            at = f", at {found[0]} and {found[1]}" if len(found) > 1 else ""
             raise FlowError(
-                f"the view has two columns called '{name}'", where=where, hint="give one of them another name with AS"
+                f"the view has two columns called '{name}'{at}",
+                where=found[1] if len(found) > 1 else where,
+                hint="give one of them another name with AS",
             )
         if name.startswith("__"):
             raise FlowError(
                 f"a view's column cannot be called '{name}'",
-                where=where,
+                where=found[0] if found else where,
                 hint="names that begin with two underscores are headgate's own: rename it with AS",
             )
         seen.add(folded(name))
     return tuple(names)
+
+
+def named_places(text: str, where: Location) -> dict[str, list[Location]]:
+    """Where a query's select list names its columns, as far as headgate's parser reads it."""
+    try:
+        query = QueryText(text, where)
+        return _places(query, query.parse())
+    except Unread:
+        return {}
+
+
+def _places(query: QueryText, tree: exp.Expr) -> dict[str, list[Location]]:
+    """By folded names; a set operation has the names of its first query."""
+    while not isinstance(tree, exp.Select) and isinstance(tree.args.get("this"), exp.Query):
+        tree = tree.this
+    places: dict[str, list[Location]] = {}
+    for item in tree.expressions if isinstance(tree, exp.Select) else ():
+        if item.alias_or_name:
+            places.setdefault(folded(item.alias_or_name), []).append(query.location(item))
+    return places
 
 
 class Lowering:

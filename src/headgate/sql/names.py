@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 
 _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PIECES = re.compile(
-    r"""(?P<string>[rR]?'(?:[^'\\]|\\.)*'|[rR]?"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)|(?<![.\w])(?P<word>[A-Za-z_][A-Za-z0-9_]*)""",
+    r"""(?P<string>(?<!\w)[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--[^\r\n]*|/\*.*?\*/)"""
+    r"""|(?<![.\w])(?P<word>[A-Za-z_][A-Za-z0-9_]*)""",
     re.DOTALL,
 )
 
@@ -29,12 +30,17 @@ def quoted(name: str) -> str:
 
 
 def words(sql: str) -> set[str]:
-    """Every identifier outside strings: at least the columns that the expression uses."""
+    """Every identifier outside strings and comments: at least the columns that the expression uses."""
     return {match.group("word") for match in _PIECES.finditer(sql) if match.group("word")}
 
 
+def is_mentioned(name: str, text: str) -> bool:
+    """Whether the text has the name anywhere, in any case."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
+
+
 def substituted(sql: str, replacements: Mapping[str, str]) -> str:
-    """The expression with identifiers replaced; strings stay."""
+    """The text with identifiers replaced; strings and comments stay."""
 
     def replace(match: re.Match[str]) -> str:
         word = match.group("word")

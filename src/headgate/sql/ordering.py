@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from headgate.errors import FlowError, Location, Problems, all_problems
+from headgate.errors import FlowError, Problems, all_problems
 from headgate.sql.names import folded
-from headgate.sql.references import table_references
+from headgate.sql.references import read_tables
 from headgate.sql.statements import CreateAutoCdc, CreateStreamingTable, CreateView, Statement
 
+Inputs = Callable[[CreateView], Sequence[str]]
+"""Gives the tables that a view reads."""
 
-def order_flows(statements: Sequence[Statement], problems: Problems | None = None) -> list[Statement]:
+
+def view_inputs(statement: CreateView) -> tuple[str, ...]:
+    """The tables that a view reads, as headgate's parser reads it."""
+    return read_tables(statement.query_text, statement.query_where).tables
+
+
+def order_flows(
+    statements: Sequence[Statement], problems: Problems | None = None, inputs: Inputs = view_inputs
+) -> list[Statement]:
     """The statements in dependency order, otherwise in the order given; a cycle or a name used twice is a problem.
 
     A streaming table stands before its flow, a flow before the views that read its target. Where `problems` are collected,
     the second of a name and the flows of a cycle are left out.
     """
     with all_problems(problems) as wrong:
-        return _in_order(_once_each(statements, wrong), wrong)
+        return _in_order(_once_each(statements, wrong), wrong, inputs)
 
 
-def _in_order(statements: Sequence[Statement], problems: Problems) -> list[Statement]:
+def _in_order(statements: Sequence[Statement], problems: Problems, inputs: Inputs) -> list[Statement]:
     tables = {folded(item.name): item for item in statements if isinstance(item, CreateStreamingTable)}
     makers: dict[str, list[Statement]] = {name: [table] for name, table in tables.items()}
     for item in statements:
@@ -41,7 +51,7 @@ def _in_order(statements: Sequence[Statement], problems: Problems) -> list[State
                 done.update(map(id, circle))
                 raise _cycle(circle)
             path.append(item)
-            for name in view_inputs(item):
+            for name in inputs(item):
                 for maker in makers.get(folded(name), ()):
                     visit(maker)
             path.pop()
@@ -55,12 +65,6 @@ def _in_order(statements: Sequence[Statement], problems: Problems) -> list[State
         with problems.collected():
             visit(item)
     return ordered
-
-
-def view_inputs(statement: CreateView) -> list[str]:
-    """The tables that a view reads."""
-    references = table_references(statement.query_text, Location(statement.where.file, statement.query_line))
-    return list(dict.fromkeys(reference.name for reference in references))
 
 
 def _cycle(path: Sequence[CreateView]) -> FlowError:

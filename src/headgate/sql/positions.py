@@ -22,13 +22,18 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from headgate.errors import FlowError, Location
 from headgate.sql.bounds import bounded_recursion, require_bounded_depth, require_bounded_tokens
 from headgate.text import require_text
 
 SPAN = "span"
+
+
+class Unread(FlowError):
+    """A text that headgate's own parser cannot read; Spark's may."""
+
 
 Span = tuple[int, int]
 
@@ -168,17 +173,20 @@ class QueryText:
 
     def parse(self) -> exp.Expr:
         """The one statement of the text; a FlowError with its line when it is not SQL that the parser knows."""
+        pipe = next((token for token in self.tokens if token.token_type == TokenType.PIPE_GT), None)
+        if pipe is not None:
+            # The parser would make another query of it, whose parts stand nowhere in the text.
+            raise Unread("cannot read the pipe |> here", where=self.at(pipe.start), hint="write it as SELECT … FROM …")
         try:
             with bounded_recursion(self.where):
                 trees = SpanParser(dialect=Spark()).parse(list(self.tokens), self.text)
         except ParseError as error:
             detail = error.errors[0] if error.errors else {}
-            line = detail.get("line")
             what = str(detail.get("description") or error).split("\n")[0].rstrip(".")
             near = str(detail.get("highlight") or "").strip()
-            raise FlowError(
+            raise Unread(
                 f"cannot read this SQL: {what}" + (f", near '{near}'" if near else ""),
-                where=self.at_line(line if isinstance(line, int) else 1),
+                where=self._found(detail.get("line"), detail.get("col"), near),
                 hint="write it as Spark SQL",
             ) from None
         if len(trees) != 1 or trees[0] is None:
@@ -186,15 +194,21 @@ class QueryText:
         require_bounded_depth(trees[0], self.where)
         return trees[0]
 
-    def at_line(self, line: int) -> Location:
-        return Location(self.where.file, (self.where.line or 1) + line - 1)
+    def _found(self, line: object, column: object, near: str) -> Location:
+        """The place of a token that the parser tells by its line and the column of its last letter."""
+        if not isinstance(line, int) or not isinstance(column, int):
+            return self.where
+        return self.where.within("\n" * (line - 1) + " " * column, line - 1 + max(column - len(near), 0))
+
+    def at(self, offset: int) -> Location:
+        """The place of a letter of the text."""
+        return self.where.within(self.text, offset)
 
     def location(self, node: exp.Expr) -> Location:
         span = self.find_span(node)
         if span is None or span[0] >= len(self.tokens):
             return self.where
-        token = self.tokens[span[0]]
-        return self.at_line(1 + self.text.count("\n", 0, token.start))
+        return self.at(self.tokens[span[0]].start)
 
     def find_span(self, node: exp.Expr) -> Span | None:
         """The node's first and last token, None for a node that the parser made up."""
@@ -206,7 +220,8 @@ class QueryText:
         if isinstance(node, exp.Identifier) and "start" in node.meta and not spans:
             return self.identifier_span(node)
         for child in node.iter_expressions():
-            found = self.find_span(child)
+            # A hint is parsed by itself: its parts tell their places in the hint.
+            found = None if isinstance(child, exp.Hint) else self.find_span(child)
             if found is not None:
                 spans.append(found)
         if not spans:
@@ -225,12 +240,17 @@ class QueryText:
     def span(self, node: exp.Expr) -> Span:
         found = self.find_span(node)
         if found is None:
-            raise FlowError(f"cannot find '{node.sql('spark')}' in the text", where=self.where)
+            raise self._lost(node)
         return found
 
     def identifier_span(self, identifier: exp.Expr) -> Span:
-        index = self._by_start[identifier.meta["start"]]
+        index = self._by_start.get(identifier.meta.get("start", -1))
+        if index is None:
+            raise self._lost(identifier)
         return index, index
+
+    def _lost(self, node: exp.Expr) -> Unread:
+        return Unread(f"cannot find {node.sql('spark')} in the text", where=self.where, hint="write it in another way")
 
     def slice(self, first: int, last: int, edits: list[Edit]) -> str:
         """Tokens first..last on one line, with the edits made."""
@@ -266,10 +286,10 @@ def tokenize(text: str, where: Location) -> list[Token]:
         return require_bounded_tokens(list(Spark().tokenize(text)), text, where)
     except TokenError as error:
         cause = error.__cause__ or error
-        found = re.search(r"from (\d+):", str(cause))
-        line = int(found.group(1)) if found else 1
-        raise FlowError(
-            f"cannot read this SQL: {str(cause).split(chr(10))[0]}",
-            where=Location(where.file, (where.line or 1) + line - 1),
+        # The tokenizer tells the line and the place in the whole text.
+        found = re.search(r" from \d+:(\d+)", str(cause))
+        raise Unread(
+            f"cannot read this SQL: {str(cause).split(chr(10))[0].replace(found[0] if found else '', '')}",
+            where=where.within(text, int(found[1]) if found else 0),
             hint="close every quote and comment",
         ) from None

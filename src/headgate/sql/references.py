@@ -1,4 +1,4 @@
-"""Table references in a query's text, and their replacement without touching anything else.
+"""The tables that a query's text names, and their replacement without touching anything else.
 
 SELECT purchases.x FROM shop.purchases   ->   SELECT purchases.x FROM view_7 AS purchases
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from sqlglot import exp
 
@@ -16,6 +15,9 @@ from headgate.sql.functions import context_function
 from headgate.sql.hidden_columns import HiddenColumns, HiddenOf
 from headgate.sql.names import folded, quoted
 from headgate.sql.positions import QueryText
+
+Replacement = tuple[int, int, str]
+"""text[start:end] becomes another text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,66 +28,115 @@ class TableReference:
     start: int
     end: int
     alias: str | None
+    called: str
+    """The last part of the name."""
+    alias_at: int
+    """Where an alias goes if the text has none."""
+    hidden: tuple[str, ...] = ()
+    """The hidden columns of the table that the query names here."""
 
 
-def table_references(text: str, where: Location) -> list[TableReference]:
-    """The tables that a query reads, in the order of the text; names of common table expressions are none."""
-    query = QueryText(text, where)
-    return [_reference(query, table) for table in tables_in(_parsed(query))]
+@dataclass(frozen=True, slots=True)
+class Qualifier:
+    """`source.` before `table.column`: text[start:end]; `table` is the folded name of both parts."""
+
+    table: str
+    start: int
+    end: int
 
 
-@lru_cache(maxsize=512)
-def is_repeatable(text: str) -> bool:
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A text after replacements in the source, which are in order."""
+
+    source: str
+    text: str
+    edits: tuple[Replacement, ...]
+
+    def origin(self, place: int) -> int:
+        """Where a place of the text stands in the source; inside a replacement, where that begins."""
+        moved = 0
+        for start, end, replacement in self.edits:
+            begins = start + moved
+            if place < begins:
+                break
+            if place < begins + len(replacement):
+                return start
+            moved += len(replacement) - (end - start)
+        return place - moved
+
+
+@dataclass(frozen=True, slots=True)
+class TableText:
+    """A query's text and where it names tables; names of common table expressions are none."""
+
+    text: str
+    references: tuple[TableReference, ...]
+    qualifiers: tuple[Qualifier, ...] = ()
+    stars: tuple[Replacement, ...] = ()
+    """What keeps the hidden columns that the query names out of its stars."""
+    is_repeatable: bool = False
     """Whether the query has the same rows whenever it is run over the same tables."""
-    tree = _parsed(QueryText(text, Location("query")))
-    return not any(isinstance(node, exp.TableSample) or context_function(node) is not None for node in tree.walk())
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Each table once, in the order of the text."""
+        return tuple(dict.fromkeys(reference.name for reference in self.references))
+
+    def replaced(self, relation: Callable[[TableReference], str | None]) -> Edited:
+        """The text over other relations; a table without one stays."""
+        edits = list(self.stars)
+        unaliased: set[str] = set()
+        for reference in self.references:
+            found = relation(reference)
+            if found is None:
+                continue
+            edits.append((reference.start, reference.end, found))
+            if reference.alias is None:
+                edits.append((reference.alias_at, reference.alias_at, f" AS {quoted(reference.called)}"))
+                unaliased.add(folded(reference.name))
+        # The replaced table has an alias of one part, so `source.table.column` loses its first.
+        edits += [(item.start, item.end, "") for item in self.qualifiers if item.table in unaliased]
+        edits.sort(key=lambda edit: edit[:2])
+        pieces, position = [], 0
+        for start, end, replacement in edits:
+            pieces += [self.text[position:start], replacement]
+            position = end
+        return Edited(self.text, "".join([*pieces, self.text[position:]]), tuple(edits))
+
+
+def read_tables(text: str, where: Location, hidden: HiddenOf = lambda _: ()) -> TableText:
+    """The query's tables; a DefiniteError with its place for a text that is not one query that the parser can read.
+
+    `hidden` gives the hidden columns of a table.
+    """
+    query = QueryText(text, where)
+    tree = _parsed(query)
+    tables = tables_in(tree)
+    columns = HiddenColumns(query, tree, tables, hidden)
+    stars = tuple(
+        (query.tokens[edit.first].start, query.tokens[edit.last].end + 1, edit.text) for edit in columns.edits()
+    )
+    repeatable = not any(
+        isinstance(node, exp.TableSample) or context_function(node) is not None for node in tree.walk()
+    )
+    references = tuple(_reference(query, table, columns.of(table)) for table in tables)
+    return TableText(text, references, tuple(_qualifiers(query, tree)), stars, repeatable)
 
 
 def replace_tables(text: str, mapping: Mapping[str, str]) -> str:
     """The text with tables replaced; those that the mapping does not have stay. Names compare without case."""
-    replacements = {folded(name): relation for name, relation in mapping.items()}
-    return bind_tables(text, lambda name, _: replacements.get(folded(name)), lambda _: ())
+    relations = {folded(name): relation for name, relation in mapping.items()}
+    return read_tables(text, Location("query")).replaced(lambda table: relations.get(folded(table.name))).text
 
 
-def bind_tables(text: str, relation: Callable[[str, tuple[str, ...]], str | None], hidden: HiddenOf) -> str:
-    """The text over other relations, given each table's name and the hidden columns that the query names of it.
-
-    Stars stand for the columns that are not hidden. A table without a relation stays.
-    """
-    query = QueryText(text, Location("query"))
-    tree = _parsed(query)
-    tables = tables_in(tree)
-    columns = HiddenColumns(query, tree, tables, hidden)
-    edits: list[tuple[int, int, str]] = []
-    unaliased: set[tuple[str, ...]] = set()
-    for table in tables:
-        reference = _reference(query, table)
-        found = relation(reference.name, columns.of(table))
-        if found is None:
-            continue
-        edits.append((reference.start, reference.end, found))
-        if reference.alias is None:
-            end = query.tokens[query.span(table)[1]].end + 1 if table.args.get("sample") else reference.end
-            edits.append((end, end, f" AS {quoted(table.name)}"))
-            unaliased.add(tuple(folded(part.name) for part in table.parts))
-    edits.extend(_shortened(query, tree, unaliased))
-    edits.extend(
-        (query.tokens[edit.first].start, query.tokens[edit.last].end + 1, edit.text) for edit in columns.edits()
-    )
-    result = text
-    for start, end, replacement in sorted(edits, reverse=True):
-        result = result[:start] + replacement + result[end:]
-    return result
-
-
-def _shortened(query: QueryText, tree: exp.Expr, unaliased: set[tuple[str, ...]]) -> Iterator[tuple[int, int, str]]:
-    """`source.table.column` loses its first part, as the replaced table has an alias of one part."""
-    for column in tree.find_all(exp.Column):
-        parts = column.parts
-        if len(parts) >= 3 and tuple(folded(part.name) for part in parts[:2]) in unaliased:
+def _qualifiers(query: QueryText, tree: exp.Expr) -> Iterator[Qualifier]:
+    for column in tree.walk(prune=lambda node: isinstance(node, exp.Hint)):
+        parts = column.parts if isinstance(column, exp.Column) else ()
+        if len(parts) >= 3:
             first = query.tokens[query.identifier_span(parts[0])[0]]
             second = query.tokens[query.identifier_span(parts[1])[0]]
-            yield first.start, second.start, ""
+            yield Qualifier(".".join(folded(part.name) for part in parts[:2]), first.start, second.start)
 
 
 def _parsed(query: QueryText) -> exp.Expr:
@@ -102,11 +153,13 @@ def _parsed(query: QueryText) -> exp.Expr:
     return tree
 
 
-def _reference(query: QueryText, table: exp.Table) -> TableReference:
+def _reference(query: QueryText, table: exp.Table, hidden: tuple[str, ...]) -> TableReference:
     first = query.tokens[query.identifier_span(table.parts[0])[0]]
     last = query.tokens[query.identifier_span(table.parts[-1])[1]]
     name = ".".join(part.name for part in table.parts)
-    return TableReference(name, first.start, last.end + 1, table.alias or None)
+    end = last.end + 1
+    alias_at = query.tokens[query.span(table)[1]].end + 1 if table.args.get("sample") else end
+    return TableReference(name, first.start, end, table.alias or None, table.name, alias_at, hidden)
 
 
 def tables_in(tree: exp.Expr) -> list[exp.Table]:
@@ -123,7 +176,9 @@ def _is_hidden(table: exp.Table, hidden: frozenset[str]) -> bool:
 
 
 def _visit(node: exp.Expr, hidden: frozenset[str]) -> Iterator[exp.Table]:
-    """Tables below a node; `hidden` are the common table expressions in sight."""
+    """Tables below a node; `hidden` are the common table expressions in sight. What a hint names is no table."""
+    if isinstance(node, exp.Hint):
+        return
     clause = node.args.get("with_")
     if isinstance(clause, exp.With):
         for definition in clause.expressions:

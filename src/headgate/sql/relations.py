@@ -288,7 +288,8 @@ class _FromClause:
             others = [side for side in sides if side.columns and not side.columns & own]
             if len(mine) != 1 or len(others) != 1:
                 raise FlowError(
-                    f"a lookup AS OF takes only equalities on the key of '{name}', not '{item.sql}'",
+                    f"a lookup AS OF takes only equalities on the key of '{name}', "
+                    f"not '{self._query.written(join.args['on'])}'",
                     where=self._query.location(join),
                     hint="put further conditions into WHERE",
                 )

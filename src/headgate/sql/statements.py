@@ -27,12 +27,12 @@ PROPERTIES = {LOOKUP_MISS: ("unknown", "drop", "fail"), TARGET_LAG: None}
 
 @dataclass(frozen=True, slots=True)
 class CreateView:
-    """`query_line` is the line of the query's first word."""
+    """`query_where` is the place of the query's first word."""
 
     name: str
     query_text: str
     where: Location
-    query_line: int
+    query_where: Location
     properties: dict[str, str] = field(default_factory=dict)
     comment: str | None = None
 
@@ -120,7 +120,7 @@ class _StatementParser:
             raise self._error("expected a query")
         first, last = self._tokens[self._index], self._tokens[-1]
         query = self._text[first.start : last.end + 1]
-        return CreateView(name, query, self._start(), self._line(first), properties, comment)
+        return CreateView(name, query, self._start(), self._place(first), properties, comment)
 
     def _streaming_table(self) -> CreateStreamingTable:
         name = self._name("the table's name")
@@ -289,4 +289,4 @@ class _StatementParser:
         return FlowError(f"{what}, found '{near}'", where=self._place(token), hint=hint)
 
     def _place(self, token: Token) -> Location:
-        return Location(self._file, self._line(token))
+        return Location(self._file, self._first_line).within(self._text, token.start)
