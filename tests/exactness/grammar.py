@@ -48,8 +48,8 @@ def view(choose: Chooser, name: str, relations: Sequence[Relation]) -> tuple[Vie
 
 
 def _query(choose: Chooser, relations: Sequence[Relation]) -> Query:
-    shape = choose.pick((_plain, _grouped, _plain, _grouped, _overall, _window, _top, _set_operation, _with, _limited))
-    return shape(choose, relations)
+    shapes = (_plain, _grouped, _plain, _grouped, _overall, _window, _top, _set_operation, _with, _limited, _star)
+    return choose.pick(shapes)(choose, relations)
 
 
 def _named(outputs: Sequence[Column]) -> tuple[str, tuple[Column, ...]]:
@@ -61,6 +61,8 @@ def _named(outputs: Sequence[Column]) -> tuple[str, tuple[Column, ...]]:
 def _plain(choose: Chooser, relations: Sequence[Relation]) -> Query:
     source = _from(choose, relations)
     outputs = [expression(choose, source.columns) for _ in range(choose.number(1, 3))]
+    if choose.maybe(8):
+        outputs = [Column("1", "int")]  # Rows count though none of their columns is read.
     if choose.maybe(10):
         found = choose.pick(source.columns)
         inner = choose.pick(relations)
@@ -87,7 +89,7 @@ def _grouped(choose: Chooser, relations: Sequence[Relation]) -> Query:
     shown = calls if choose.maybe(15) else [*keys, *calls]
     text, columns = _named(shown)
     having = f" HAVING {_having(choose, calls)}" if choose.maybe(25) else ""
-    by = ", ".join(key.sql for key in keys)
+    by = "ALL" if shown is not calls and choose.maybe(20) else ", ".join(key.sql for key in keys)
     return Query(f"SELECT {text} FROM {source.sql}{_where(choose, source, relations)} GROUP BY {by}{having}", columns)
 
 
@@ -154,11 +156,52 @@ def _set_operation(choose: Chooser, relations: Sequence[Relation]) -> Query:
 
 
 def _with(choose: Chooser, relations: Sequence[Relation]) -> Query:
-    """A common table expression, read once or twice."""
-    inner = choose.pick((_plain, _grouped))(choose, relations)
+    """Common table expressions: read once, twice or not at all, one over another."""
+    inner = choose.pick((_plain, _grouped, _star))(choose, relations)
     named = Relation("w", inner.columns)
-    outer = choose.pick((_plain, _grouped, _overall))(choose, [named, named, choose.pick(relations)])
-    return Query(f"WITH w AS ({inner.sql}) {outer.sql}", outer.columns)
+    tables, known = f"w AS ({inner.sql})", [named, named, choose.pick(relations)]
+    if choose.maybe(30):
+        second = choose.pick((_plain, _grouped, _overall))(choose, known)
+        tables, known = f"{tables}, w2 AS ({second.sql})", [*known, Relation("w2", second.columns)]
+    outer = choose.pick((_plain, _grouped, _overall))(choose, known)
+    return Query(f"WITH {tables} {outer.sql}", outer.columns)
+
+
+def _star(choose: Chooser, relations: Sequence[Relation]) -> Query:
+    """`*` over one relation, plain or grouped."""
+    found = derived(choose, relations)
+    shape = choose.pick(("plain", "distinct", "grouped", "all"))
+    named = Query(f"SELECT {_named(found.columns)[0]} FROM ({found.sql}) i", _named(found.columns)[1])
+    if shape == "all":
+        return Query(
+            f"SELECT *, count(*) AS n FROM ({named.sql}) o GROUP BY ALL", (*named.columns, Column("n", "bigint"))
+        )
+    by = f" GROUP BY {', '.join(column.sql for column in named.columns)}" if shape == "grouped" else ""
+    return Query(f"SELECT {'DISTINCT ' if shape == 'distinct' else ''}* FROM ({named.sql}) o{by}", named.columns)
+
+
+def derived(choose: Chooser, relations: Sequence[Relation]) -> Query:
+    """A query to stand in FROM: of its columns the query around may read all, some or none."""
+    relation = choose.pick(relations)
+    shape = choose.pick(("all", "filtered", "filtered", "computed", "union", "grouped", "nested"))
+    columns = relation.columns
+    where = f" WHERE {predicate(choose, relation.columns_of('i'))}"
+    if shape == "all":
+        return Query(f"SELECT * FROM {relation.name}", columns)
+    if shape == "filtered":
+        return Query(f"SELECT i.* FROM {relation.name} i{where}", columns)
+    if shape == "nested":
+        below = derived(choose, relations)
+        return Query(f"SELECT * FROM ({below.sql}) i WHERE {predicate(choose, below.columns)}", below.columns)
+    if shape == "grouped":
+        key = choose.pick(relation.columns_of("i"))
+        text, found = _named([key, aggregate(choose, relation.columns_of("i"))])
+        return Query(f"SELECT {text} FROM {relation.name} i{where} GROUP BY {key.sql}", found)
+    text, found = _named([expression(choose, relation.columns_of("i")) for _ in range(choose.number(1, 3))])
+    if shape == "computed":
+        return Query(f"SELECT {text} FROM {relation.name} i{where}", found)
+    word = choose.pick(("UNION ALL", "UNION"))
+    return Query(f"SELECT {text} FROM {relation.name} i {word} SELECT {text} FROM {relation.name} i{where}", found)
 
 
 def _limited(choose: Chooser, relations: Sequence[Relation]) -> Query:
@@ -177,20 +220,24 @@ def _limited(choose: Chooser, relations: Sequence[Relation]) -> Query:
 
 def _from(choose: Chooser, relations: Sequence[Relation]) -> Input:
     """One relation, or two or three joined."""
-    first = choose.pick(relations)
+    first = _relation(choose, relations)
     source = Input(f"{first.name} a", first.columns_of("a"))
-    if choose.maybe(10):
-        columns = tuple(Column(f"d{index}", column.kind) for index, column in enumerate(first.columns))
-        names = ", ".join(f"{old.sql} AS {new.sql}" for old, new in zip(first.columns, columns, strict=True))
-        source = Input(f"(SELECT {names} FROM {first.name}) a", Relation("", columns).columns_of("a"))
     arrays = [column for column in source.columns if column.kind == "array"]
     if arrays and choose.maybe(15):
         word = choose.pick(("LATERAL VIEW", "LATERAL VIEW OUTER"))
         text = f"{source.sql} {word} explode({choose.pick(arrays).sql}) x AS item"
         return Input(text, [*source.columns, Column("x.item", "int")])
     for alias in "bc"[: choose.pick((0, 1, 1, 2))]:
-        source = _joined(choose, source, choose.pick(relations), alias)
+        source = _joined(choose, source, _relation(choose, relations), alias)
     return source
+
+
+def _relation(choose: Chooser, relations: Sequence[Relation]) -> Relation:
+    """A table, or a query in parentheses in place of one."""
+    if choose.maybe(25):
+        found = derived(choose, relations)
+        return Relation(f"({found.sql})", found.columns)
+    return choose.pick(relations)
 
 
 def _joined(choose: Chooser, source: Input, relation: Relation, alias: str) -> Input:
@@ -219,7 +266,7 @@ def _where(choose: Chooser, source: Input, relations: Sequence[Relation]) -> str
     if choose.maybe(35):
         conditions.append(predicate(choose, source.columns))
     if choose.maybe(25):
-        found = _subquery(choose, source, choose.pick(relations))
+        found = _subquery(choose, source, _relation(choose, relations))
         conditions += [found] if found is not None else []
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
@@ -239,6 +286,12 @@ def _subquery(choose: Chooser, source: Input, relation: Relation) -> str | None:
         f"EXISTS (SELECT 1 FROM {relation.name} s WHERE {other} = {outer}{further})",
         f"NOT EXISTS (SELECT 1 FROM {relation.name} s WHERE {other} = {outer}{further})",
         f"(SELECT count(*) FROM {relation.name} s WHERE {other} = {outer}{further}) < 2",
+        f"({predicate(choose, source.columns)} OR EXISTS (SELECT 1 FROM {relation.name} s WHERE {other} = {outer}))",
+        f"NOT ({predicate(choose, source.columns)} OR {outer} IN (SELECT {other} FROM {relation.name} s{limit}))",
+        f"EXISTS (SELECT 1 FROM {relation.name} s{limit})",
+        f"NOT EXISTS (SELECT 1 FROM (SELECT * FROM {relation.name} s{limit}) e)",
+        f"{outer} IN (SELECT {other} FROM {relation.name} s UNION SELECT {other} FROM {relation.name} s{limit})",
+        f"coalesce((SELECT max({other}) FROM {relation.name} s WHERE {other} = {outer}), {outer}) IS NOT NULL",
     ]
     if match[0].kind not in (*_NO_ORDER, "boolean"):
         forms.append(f"{outer} >= (SELECT min({other}) FROM {relation.name} s{limit})")
