@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql.catalog import Catalog
 
 from headgate import Receipt, Warehouse
 from headgate.capture.memory import MemorySource
@@ -320,3 +322,19 @@ def test_cancelling_a_session_ends_what_it_reads(tmp_path: Path, spark_sessions:
             with pytest.raises(Cancelled):
                 reading.result(60)
         assert bank.spark_lost is None and idle.to_arrow().num_rows == 0
+
+
+def test_the_garbage_collector_lets_an_answer_go_without_calling_spark(
+    bank: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs in the middle of anything, a call of Spark too."""
+    dropped: list[str] = []
+    drop = Catalog.dropTempView
+    monkeypatch.setattr(Catalog, "dropTempView", lambda self, name: (dropped.append(name), drop(self, name)))
+    answer = bank.sql(ALL)
+    dropped.clear()
+    del answer
+    gc.collect()
+    assert dropped == []
+    bank.sql(ALL).close()
+    assert len(dropped) == 2

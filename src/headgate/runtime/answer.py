@@ -40,8 +40,13 @@ class Answer:
         release: Callable[[], None],
         interruption: Interruption | None = None,
         text: str = "",
+        drop: Callable[[], None] | None = None,
     ) -> None:
-        """`text` is the query as it was written."""
+        """`text` is the query as it was written.
+
+        `drop` is `release` for an answer that nobody closed: the garbage collector runs it in the middle of anything, a
+        call of Spark too, so that it must not call Spark.
+        """
         self._dataframe = dataframe
         self.job = job
         self.read_seconds = 0.0
@@ -54,7 +59,8 @@ class Answer:
         self._interruption = interruption or Interruption()
         self._release = release
         self._text = text
-        self._finalizer = weakref.finalize(self, release)
+        self._drop = drop
+        self._finalizer = weakref.finalize(self, drop or release)
 
     @property
     def dataframe(self) -> DataFrame:
@@ -119,7 +125,8 @@ class Answer:
     def close(self) -> None:
         """Lets the snapshot go, and the rows; closing twice is closing once."""
         self._rows = self._rows.unread()
-        self._finalizer()
+        if self._finalizer.detach() is not None:
+            self._release()
 
     def __enter__(self) -> Self:
         return self

@@ -143,6 +143,7 @@ class Reader:
             snapshot.release,
             interruption,
             query.text,
+            snapshot.drop,
         )
 
     def constant(self, rows: Sequence[tuple[str, ...]], columns: str) -> Answer:
@@ -160,7 +161,15 @@ class Reader:
         except BaseException:
             snapshot.release()
             raise
-        return Answer(frame, snapshot.job, self._storage, self.reads.rows(), self._reading, snapshot.release)
+        return Answer(
+            frame,
+            snapshot.job,
+            self._storage,
+            self.reads.rows(),
+            self._reading,
+            snapshot.release,
+            drop=snapshot.drop,
+        )
 
     def _known(self, name: str, where: Location | None = None) -> str:
         entry = self._catalog.find(name)
@@ -269,7 +278,15 @@ class Snapshot:
         return text, self.job, tuple(pin.base for pin in self._pins), tuple(self.definitions)
 
     def release(self) -> None:
+        self._unpin()
+        self.views.close()
+
+    def drop(self) -> None:
+        """Releases the snapshot without a call of Spark."""
+        self._unpin()
+        self.views.abandon()
+
+    def _unpin(self) -> None:
         for pin in self._pins:
             pin.release()
         self._pins.clear()
-        self.views.close()

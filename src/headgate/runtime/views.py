@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
+from contextlib import suppress
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headgate.warehouse.local import local_frame
 
 _FEW_ROWS = 10_000
+
+_abandoned: deque[tuple[SparkSession, str]] = deque()
+"""Views that are to be dropped when Spark is called the next time."""
 
 _numbers = itertools.count()
 _numbers_lock = threading.Lock()
@@ -44,6 +50,7 @@ class Views:
         return self.of_frame(self.session.createDataFrame([], schema))
 
     def of_frame(self, frame: DataFrame) -> str:
+        _drop_abandoned()
         name = _fresh_name()
         frame.createOrReplaceTempView(name)
         self._names.append(name)
@@ -55,6 +62,20 @@ class Views:
         return frame.toArrow(), frame.schema
 
     def close(self) -> None:
-        for name in self._names:
-            self.session.catalog.dropTempView(name)
+        self.abandon()
+        _drop_abandoned()
+
+    def abandon(self) -> None:
+        """Lets the views go without a call of Spark: they are dropped with the next one."""
+        _abandoned.extend((self.session, name) for name in self._names)
         self._names.clear()
+
+
+def _drop_abandoned() -> None:
+    while _abandoned:
+        try:
+            session, name = _abandoned.popleft()
+        except IndexError:
+            return  # another thread was quicker
+        with suppress(Py4JError, ConnectionError):  # its Spark may have been stopped since
+            session.catalog.dropTempView(name)

@@ -36,6 +36,7 @@ class Answer(SnapshotAnswer):
             answer._release,
             answer._interruption,
             answer._text,
+            answer._drop,
         )
         self._receipt = receipt
         if receipt is not None and receipt.bound.ends_at_deadline:
