@@ -1,6 +1,7 @@
 """A small warehouse of two tables that runs jobs and materializes them; it can kill itself at any step.
 
 python -m tests.warehouse.crashing <folder> <step to die at>
+python -m tests.warehouse.crashing <folder>                     dies at every step, in a folder named by its number
 """
 
 from __future__ import annotations
@@ -80,5 +81,20 @@ def dying_at(number: int) -> Callable[[str], None]:
     return step
 
 
+def die_at_every_step(root: str) -> None:
+    """One process per step; the last comes to the end. They are forks of this one, so that nothing is imported twice."""
+    number, status = 0, -1
+    while status != 0:
+        number += 1
+        child = os.fork()
+        if child == 0:
+            run(f"{root}/{number}", dying_at(number))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+
+
 if __name__ == "__main__":
-    run(sys.argv[1], dying_at(int(sys.argv[2])))
+    if len(sys.argv) > 2:
+        run(sys.argv[1], dying_at(int(sys.argv[2])))
+    else:
+        die_at_every_step(sys.argv[1])
