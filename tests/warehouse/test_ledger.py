@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,26 +74,6 @@ def test_a_paused_former_owner_cannot_append(tmp_path: Path) -> None:
     assert [entry.body["job"] for entry in open_ledger(tmp_path).entries("cut")] == list(range(251))
 
 
-@pytest.mark.thorough
-def test_appends_stay_fast_and_files_few_after_a_thousand_entries(tmp_path: Path) -> None:
-    ledger = open_ledger(tmp_path)
-
-    def timed(count: int) -> float:
-        times = []
-        for number in range(count):
-            start = time.perf_counter()
-            ledger.append([("cut", {"job": number})])
-            times.append(time.perf_counter() - start)
-        return sorted(times)[len(times) // 2]
-
-    first = timed(100)
-    timed(900)
-    assert timed(100) < 3 * first + 0.01
-    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) < 500
-    ledger.close()
-    assert len(open_ledger(tmp_path).entries()) == 1102
-
-
 def data_files(root: Path) -> list[Path]:
     return sorted((root / "_headgate" / "ledger").rglob("part-*.parquet"))
 
@@ -139,6 +118,8 @@ def test_entries_that_no_longer_count_go_when_files_become_one(tmp_path: Path) -
     ledger.prune = lambda entries: [entry for entry in entries if entry.kind != "cut" or entry.body["job"] >= 70]
     for job in range(COMPACT_FILES + 10):
         ledger.append([("cut", {"job": job})])
+    # The file that the others became, one for each entry since, and for each of those a commit of the table.
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) < 40
     ledger.close()
     again = open_ledger(tmp_path)
     assert [entry.body["job"] for entry in again.entries("cut")] == list(range(70, COMPACT_FILES + 10))
