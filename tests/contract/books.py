@@ -24,7 +24,7 @@ from tests.postgres.replaying import Row, Rows, replay_steps, replayed
 ACCOUNTS = 10
 EACH = 100
 KEYS = {"accounts": ("id",), "moves": ("id",)}
-WINDOW = timedelta(seconds=20)
+WINDOW = timedelta(seconds=120)
 
 _TABLES = """
 CREATE TABLE accounts (id int PRIMARY KEY, balance int NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());

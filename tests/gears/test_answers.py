@@ -19,7 +19,7 @@ from tests.gears.scripted import (
     never,
     running,
 )
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 
 def test_what_is_captured_is_answered_at_once() -> None:
@@ -41,7 +41,7 @@ def test_an_idle_source_meets_a_position_that_nothing_led_to() -> None:
         future = agent.submit(moved_on, timedelta(seconds=5))
         never(future.done)
         advance(clock, agent, milliseconds(100))
-        assert future.result(5).met
+        assert future.result(PATIENCE).met
         assert agent.request(moved_on, milliseconds(0)).met
 
 
@@ -58,7 +58,7 @@ def test_a_look_that_finds_nothing_new_counts_once_the_tasks_before_are_publishe
         eventually(lambda: method.plans == 2)
         never(future.done)
         method.let_go(1)
-        outcome = future.result(5)
+        outcome = future.result(PATIENCE)
         assert outcome.met and outcome.captured.at == clock.now()
 
 
@@ -74,7 +74,7 @@ def test_an_expired_request_gets_what_there_is() -> None:
         advance(clock, agent, timedelta(seconds=2))
         never(future.done)
         advance(clock, agent, timedelta.resolution)
-        outcome = future.result(5)
+        outcome = future.result(PATIENCE)
         assert not outcome.met
         assert outcome.captured.position == 4
         assert outcome.staleness == timedelta(seconds=7)
@@ -93,7 +93,7 @@ def test_what_comes_after_the_deadline_is_too_late() -> None:
         never(future.done)
         clock.advance(timedelta(seconds=3))
         method.let_go(1)
-        outcome = future.result(5)
+        outcome = future.result(PATIENCE)
         assert not outcome.met and outcome.captured.position == 0
         assert agent.request(None, timedelta(0)).met
 
@@ -106,7 +106,7 @@ def test_a_request_ends_at_its_deadline_while_the_source_hangs() -> None:
         began = time.monotonic()
         outcome = agent.request(None, milliseconds(50))
         assert not outcome.met
-        assert 0.05 <= time.monotonic() - began < 5
+        assert 0.05 <= time.monotonic() - began < PATIENCE
 
 
 def test_a_cancelled_request_leaves_no_trace() -> None:

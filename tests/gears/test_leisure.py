@@ -13,7 +13,7 @@ from headgate.capture.gears.leisure import Leisure
 from headgate.capture.gears.throughput import TaskTimes
 from headgate.clock import SystemClock
 from tests.gears.scripted import HOUR, ScriptedMethod, gears, running
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 SECOND = timedelta(seconds=1)
 
@@ -32,7 +32,7 @@ def test_rests_are_some_times_as_long_as_the_work_between_them() -> None:
     for _ in range(10):
         work(0.002)
         leisure.rest()
-    assert timedelta(seconds=0.06) < leisure.rested < timedelta(seconds=2)
+    assert timedelta(seconds=0.06) < leisure.rested < timedelta(seconds=PATIENCE)
 
 
 def test_work_that_has_hardly_begun_needs_no_rest() -> None:
@@ -98,10 +98,10 @@ def test_a_request_ends_the_rests() -> None:
     bites(method, 400, resting)
     method.commit()
     with running(method, SystemClock(), gears((HOUR, 1))) as agent:
-        assert resting.wait(20)
+        assert resting.wait(PATIENCE)
         agent.request(method.sample(), timedelta(seconds=60))
         # With all its rests the work would have rested for 3.2 s.
-        assert timedelta(0) < method.leisure.rested < timedelta(seconds=2)
+        assert timedelta(0) < method.leisure.rested < timedelta(seconds=PATIENCE)
 
 
 def test_rests_are_not_counted_as_what_a_task_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from tests.gears.scripted import (
     milliseconds,
     running,
 )
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 
 @pytest.mark.parametrize("step", ["plan", "read", "publish"])
@@ -39,7 +39,7 @@ def test_a_step_that_fails_for_a_while_is_repeated_with_growing_pauses(step: str
             advance(clock, agent, milliseconds(pause - 1))
             attempts_come_to(method, step, attempts)
             advance(clock, agent, milliseconds(1))
-        assert future.result(5).met
+        assert future.result(PATIENCE).met
         assert method.published == [(0, 1)]
         assert agent.status.problem is None
 
@@ -74,7 +74,7 @@ def test_an_error_that_stays_stops_the_agent_and_is_what_requests_get(step: str,
         method.let_go(1)
         if step != "throughput":
             with pytest.raises(type(error), match=str(error)):
-                future.result(5)
+                future.result(PATIENCE)
         eventually(lambda: agent.status.stopped)
         assert agent.status.problem is error
         with pytest.raises(type(error), match=str(error)):
@@ -103,7 +103,7 @@ def test_closing_ends_threads_and_requests_promptly() -> None:
     eventually(lambda: method.reading == 1)
     began = time.monotonic()
     agent.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < PATIENCE
     assert set(threading.enumerate()) <= before
     with pytest.raises(DefiniteError, match="closed"):
         future.result(0)
@@ -121,7 +121,7 @@ def test_closing_while_a_step_is_being_repeated_does_not_wait_for_its_pause() ->
         eventually(lambda: agent.status.problem is not None)
         began = time.monotonic()
         agent.close()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < PATIENCE
 
 
 def test_a_callback_may_close_the_agent() -> None:
@@ -137,5 +137,5 @@ def test_a_callback_may_close_the_agent() -> None:
 
         agent.submit(None, timedelta(minutes=5)).add_done_callback(close)
         advance(clock, agent, milliseconds(100))
-        assert closed.wait(5)
+        assert closed.wait(PATIENCE)
         assert agent.status.stopped

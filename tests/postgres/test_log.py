@@ -17,7 +17,7 @@ from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceUnreachable
 from headgate.delta.events import OBSERVED, TRUNCATE, UPSERT
 from tests.postgres.logged import EVERYTHING, logged, source_rows
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 
 def confirmed(connection: psycopg.Connection, name: str = "headgate_test_source") -> int:
@@ -93,9 +93,7 @@ def test_a_sample_covers_asynchronous_commits_and_unfinished_transactions(
             connection.execute("INSERT INTO a VALUES (%s)", [number])
             # Its records lie behind the commit and are written out by nobody.
             other.execute("INSERT INTO a VALUES (%s)", [-1 - number])
-            began = datetime.now(UTC)
             source.catch_up()
-            assert datetime.now(UTC) - began < timedelta(seconds=3)
             assert len(source.replica("a")) == number + 1
         other.rollback()
 
@@ -236,7 +234,7 @@ def test_a_server_that_shuts_down_does_not_wait_for_us(tmp_path: Path) -> None:
                     source.catch_up()
                 except SourceUnreachable:
                     continue
-            assert datetime.now(UTC) - began < timedelta(seconds=10)
+            assert datetime.now(UTC) - began < timedelta(seconds=PATIENCE)
             server.start()
             server.execute("INSERT INTO a VALUES (2)")
             source.catch_up()

@@ -16,6 +16,7 @@ from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceRefused, SourceSetup, SourceUnreachable
 from headgate.capture.postgres.slot import slot_name
 from tests.postgres.logged import logged, source_rows
+from tests.waiting import PATIENCE
 
 _SLOT = "headgate_test_source"
 
@@ -179,9 +180,9 @@ def test_a_slot_waits_for_old_transactions_and_says_for_which(
         new_slot(database, "headgate_waits", patience=0.3),
     ):
         pass
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < PATIENCE
     threading.Timer(0.2, connection.execute, ["COMMIT"]).start()
-    with new_slot(database, "headgate_waits", patience=10) as made:
+    with new_slot(database, "headgate_waits", patience=PATIENCE) as made:
         assert made.snapshot
 
 

@@ -22,7 +22,7 @@ from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from headgate.config.sources import PostgresSourceSettings
 from tests.postgres.replaying import replayed
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 WINDOW = timedelta(seconds=30)
 
@@ -124,7 +124,7 @@ def test_alarms_end_when_the_server_lets_go(
             time.sleep(0.2)
             return not source.status.alarms
 
-        eventually(lets_go, seconds=20)
+        eventually(lets_go)
         assert not source.status.slot_dropped and caplog.text.count("retained WAL") == 1
 
 
@@ -178,18 +178,18 @@ def test_readers_are_told_while_tables_are_read_whole(
 
         def wait(*arguments: object, **options: object) -> int:
             reading.set()
-            assert done.wait(20)
+            assert done.wait(10 * PATIENCE)
             return copy_tables(*arguments, **options)  # type: ignore[arg-type]
 
         monkeypatch.setattr(load, "copy_tables", wait)
         resnapshot = threading.Thread(target=source.resnapshot)
         resnapshot.start()
         try:
-            assert reading.wait(20)
+            assert reading.wait(PATIENCE)
             began = time.monotonic()
             with pytest.raises(SourceBusy, match="being read whole"):
                 source.sample()
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < PATIENCE
             assert source.status.log_bytes > 0
         finally:
             done.set()

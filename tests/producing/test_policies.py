@@ -10,6 +10,7 @@ import pytest
 from headgate.errors import ConfigError
 from headgate.producing import AtOnce, Every, LoadAware, OnDemand, dbapi
 from tests.producing.shelf import START, Shelf, table
+from tests.waiting import PATIENCE
 
 LOG = table("log", "id long")
 QUICK = timedelta(milliseconds=2)
@@ -59,7 +60,7 @@ def test_a_users_policy_decides_and_hears(shelf: Shelf) -> None:
             connection.commit()
         assert connection.archives == 3
         policy.is_ready.set()
-        assert policy.heard.wait(10)
+        assert policy.heard.wait(PATIENCE)
         assert connection.archives == 0
     assert policy.reasons == ["policy"]
 
@@ -90,7 +91,7 @@ def test_an_error_of_the_policy_is_raised_by_the_next_commit(shelf: Shelf) -> No
     connection = shelf.connection(policy=Broken(), check_every=QUICK)
     connection.cursor().execute("INSERT INTO log VALUES (1)")
     connection.commit()
-    assert asked.wait(10)
+    assert asked.wait(PATIENCE)
     with pytest.raises(dbapi.OperationalError, match="no load"):
         connection.close()
     assert shelf.archives == 0

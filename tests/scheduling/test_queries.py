@@ -25,7 +25,7 @@ from headgate.runtime.answer import Answer as SnapshotAnswer
 from headgate.runtime.reading import Reader, Snapshot
 from headgate.runtime.spark_sessions import SparkSessions
 from tests.scheduling.bank import deposit, open_bank, totals
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 ALL = "SELECT branch, total FROM totals"
 
@@ -256,7 +256,7 @@ def test_a_cancelled_query_lets_go_of_everything(bank: Warehouse) -> None:
         waiting.start()
         eventually(lambda: bank._scheduler.waiting == 1)
         session.cancel()
-        waiting.join(10)
+        waiting.join(PATIENCE)
     assert isinstance(errors[0], Cancelled)
     assert bank._scheduler.waiting == 0 and not bank._cutter.waiting  # type: ignore[union-attr]
     assert totals(session.sql(ALL)) == {1: 15}

@@ -23,7 +23,7 @@ from headgate.runtime.records import Records
 from headgate.runtime.state import State
 from headgate.scheduling.tuning import Change, Tuning
 from headgate.warehouse.ledger import Ledger
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 TABLES = {"sales": {"columns": {"id": "bigint"}, "key": ["id"]}}
@@ -228,5 +228,5 @@ def test_an_append_that_waits_goes_on_when_the_limit_is_raised(monkeypatch: pyte
     waiting.start()
     eventually(lambda: len(heard) == 2)
     log.change(1000)
-    waiting.join(10)
+    waiting.join(PATIENCE)
     assert not waiting.is_alive() and len(heard) == 2

@@ -18,7 +18,7 @@ from headgate.client import Client, ServiceUnreachable
 from headgate.errors import ConfigError, DefiniteError, FlowFailed, HeadgateError, Location, TooStale
 from headgate.service import Limits, Server
 from tests.service.scripted import RECEIPT, ScriptedSession, ScriptedWarehouse
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 FAILURE = FlowFailed("flow x failed in job 2", where=Location("x.sql", 4), hint="correct it")
 
@@ -194,7 +194,7 @@ def test_something_else_at_the_address_is_told(answer: bytes) -> None:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(HeadgateError, match=r"headgate|asked") as told:
             headgate.client.connect(url).status()
-        talking.join(10)
+        talking.join(PATIENCE)
     assert told.value.hint
 
 

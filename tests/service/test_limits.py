@@ -20,7 +20,7 @@ from headgate.errors import TooStale
 from headgate.service import Limits, Server
 from tests.service.asking import ask, query
 from tests.service.scripted import RECEIPT, ScriptedSession, ScriptedWarehouse
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 SMALL = Limits(request_bytes=2000, rows=1000, time=timedelta(seconds=20), queries=3, client=timedelta(seconds=0.5))
 LARGE_ROWS = 2_000_000
@@ -181,7 +181,7 @@ def test_more_queries_than_allowed_are_sent_away() -> None:
     with serving() as (server, scripted), ThreadPoolExecutor(3) as threads:
         running = [threads.submit(query, server.url, "SELECT wait") for _ in range(3)]
         for _ in running:
-            assert scripted.waiting.acquire(timeout=10)
+            assert scripted.waiting.acquire(timeout=PATIENCE)
         heard = query(server.url, "SELECT 1")
         assert heard.status == 429 and heard.headers["retry-after"] == "1" and "3 queries" in heard.error["what"]
         for session in scripted.sessions:
@@ -201,7 +201,7 @@ def test_a_query_that_takes_too_long_is_called_off() -> None:
 def test_a_client_that_goes_away_calls_its_query_off() -> None:
     with serving() as (server, scripted):
         client = send_query(server, "SELECT wait")
-        assert scripted.waiting.acquire(timeout=10)
+        assert scripted.waiting.acquire(timeout=PATIENCE)
         client.close()
         eventually(lambda: scripted.cancelled == 1)
         eventually(lambda: not server._service.queries.running)
@@ -234,7 +234,7 @@ def test_a_client_that_does_not_finish_its_request_is_sent_away() -> None:
 def test_queries_of_one_session_take_turns_and_share_what_it_knows() -> None:
     with serving() as (server, scripted), ThreadPoolExecutor(2) as threads:
         first = threads.submit(query, server.url, "SELECT wait", session="mine")
-        assert scripted.waiting.acquire(timeout=10)
+        assert scripted.waiting.acquire(timeout=PATIENCE)
         second = threads.submit(query, server.url, "SELECT 1", session="mine")
         other = query(server.url, "SELECT 1", session="other")
         assert other.status == 200 and not second.done()
@@ -248,12 +248,12 @@ def test_stopping_gives_queries_time_and_then_calls_them_off() -> None:
     limits = replace(SMALL, stop=timedelta(seconds=0.5))
     with serving(limits) as (server, scripted), ThreadPoolExecutor(2) as threads:
         running = threads.submit(query, server.url, "SELECT wait")
-        assert scripted.waiting.acquire(timeout=10)
+        assert scripted.waiting.acquire(timeout=PATIENCE)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
-        heard = running.result(10)
+        heard = running.result(PATIENCE)
         assert heard.status == 503 and "stopping" in heard.error["what"]
-        stopping.join(10)
+        stopping.join(PATIENCE)
         assert not stopping.is_alive()
         with pytest.raises(ConnectionRefusedError):
             query(server.url, "SELECT 1")
