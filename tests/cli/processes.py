@@ -19,7 +19,7 @@ def headgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         [sys.executable, "-m", "headgate", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         stdin=subprocess.DEVNULL,
         env={**os.environ, **environment},
     )

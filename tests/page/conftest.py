@@ -13,7 +13,7 @@ from headgate.service import Server
 from tests.page.browsing import open_browser
 from tests.page.market import open_market, sell
 
-PATIENCE = 15_000
+PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
 
 

@@ -32,7 +32,7 @@ SECONDS = float(os.environ.get("HEADGATE_SOAK_SECONDS", "5"))
 SEED = int(os.environ.get("HEADGATE_SOAK_SEED", "7"))
 LONG = 60.0
 """From this many seconds on the stream log is damaged, too."""
-PATIENCE = 240.0
+PATIENCE = 600.0
 JOBS = 5
 """That many at least are brought to their end and checked."""
 RATE = 40

@@ -69,7 +69,7 @@ SHOWN = {name: re.findall(r"'(\w+)' AS part, '(\w+)' AS name", text) for name, t
 
 BOUNDS: tuple[float | None, ...] = (0.0, 0.0, 0.2, 2.0, None)
 DEADLINES = (None, None, 0.1, 1.0, 10.0)
-QUESTIONS = 4
+QUESTIONS = 8
 """So many a reader asks at least, however slow the machine is."""
 
 

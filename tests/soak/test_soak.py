@@ -29,8 +29,8 @@ KEPT = 100
 """Transfers that a writer leaves in the table."""
 FACTORS = {"python": 1.25, "java": 1.25, "files": 1.3, "held_bytes": 2.0, "latency": 1.5}
 """How much larger the last quarter's median may be than the second's after a long run."""
-SHORT_FACTORS = {"python": 1.5, "java": 3.0, "files": 6.0, "held_bytes": 16.0, "latency": 25.0}
-"""Of a run of seconds beside other tests: that all of it is measured, and that nothing runs away."""
+SHORT_FACTORS = {"python": 1.5, "java": 3.0, "files": 6.0, "held_bytes": 16.0}
+"""Of a run of seconds beside other tests: that all of it is measured, and that nothing runs away but time, which is not ours."""
 SMALL = {"held_bytes": 4 << 20, "latency": 0.5}
 """Below this, larger is not worth a word."""
 
@@ -63,7 +63,7 @@ def too_much(grown: dict[str, tuple[float, float]], factors: dict[str, float]) -
     return [
         f"{name} went from {before:,.2f} to {after:,.2f}, allowed is {factors[name]} times"
         for name, (before, after) in grown.items()
-        if after > max(before * factors[name], SMALL.get(name, 0.0))
+        if name in factors and after > max(before * factors[name], SMALL.get(name, 0.0))
     ]
 
 
