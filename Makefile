@@ -26,8 +26,9 @@ setup: $(INSTALLED) ## Create .venv with the locked dependencies and this packag
 demo: $(INSTALLED) ## Watch a shop on a private PostgreSQL being captured, kept up to date and asked
 	@$(PYTHON) -m examples.order_entry --seconds $(DEMO_SECONDS)
 
-# The tests' data are tiny: what costs time is compiling.
-test $(TINY): export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+# The tests' data are tiny: what costs time is compiling. The first level of the compiler alone has room for 48 MB of code by
+# default; Spark needs more, and would throw code away and compile it again without end.
+test $(TINY): export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
 # A third process works while others wait: for servers, for time to pass.
 test: $(INSTALLED) ## Run all tests
 	$(PYTHON) -m pytest -q -n 3 --dist worksteal --durations=10
