@@ -21,3 +21,10 @@ def test_a_table_without_rows_keeps_its_columns(spark: SparkSession) -> None:
     frame = local_frame(spark, pa.table({"id": pa.array([], pa.int64()), "name": pa.array([], pa.string())}), schema)
     assert frame.columns == ["id", "name"]
     assert frame.count() == 0
+
+
+def test_what_is_joined_to_no_rows_needs_no_task(spark: SparkSession) -> None:
+    schema = StructType().add("id", "long")
+    none = local_frame(spark, pa.table({"id": pa.array([], pa.int64())}), schema)
+    some = local_frame(spark, pa.table({"id": pa.array([1, 2], pa.int64())}), schema)
+    assert some.join(none, "id").rdd.getNumPartitions() == 0

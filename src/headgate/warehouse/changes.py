@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from headgate.delta.changes import JOB, WEIGHT, JobId
-from headgate.warehouse.local import local_frame
+from headgate.warehouse.local import empty_frame, local_frame
 from headgate.warehouse.problems import damaged
 from headgate.warehouse.spec import TableSpec, arrow_columns
 from headgate.warehouse.storage import Folder
@@ -83,7 +83,7 @@ class ChangeSet:
         if self.table is not None and (self.table.num_rows or not parts):
             parts.append(local_frame(session, self.table, self.schema))
         if not parts:
-            return session.createDataFrame([], self.schema)
+            return empty_frame(session, self.schema)
         return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
     def inserts_only(self) -> bool:

@@ -17,6 +17,7 @@ from pyspark.sql.types import BooleanType, ByteType, IntegerType, LongType, Shor
 
 from headgate.errors import EnvironmentProblem
 from headgate.warehouse.changes import spark_path
+from headgate.warehouse.local import empty_frame
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile
 from headgate.warehouse.storage import Folder
@@ -37,7 +38,7 @@ def stored_frame(
 ) -> DataFrame:
     """The rows of data files, read by executors; with those of the file `new`, in one scan, where `NEW` is true."""
     if not files and new is None:
-        return session.createDataFrame([], spec.schema)
+        return empty_frame(session, spec.schema)
     schema = spec.schema if new is None else StructType([*spec.schema.fields, StructField(NEW, BooleanType())])
     reader = session.read.schema(schema).option("__globPaths__", "false")
     reader = reader.option("parquet.page.verify-checksum.enabled", "true")
