@@ -30,6 +30,9 @@ from tests.producing.depot import open_depot, project, rows_of
 ROOT = Path(__file__).parents[2]
 
 
+pytestmark = pytest.mark.usefixtures("spark_sessions")
+
+
 @pytest.fixture
 def depot(tmp_path: Path) -> Iterator[Warehouse]:
     with open_depot(tmp_path) as warehouse:
