@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 TOLERANCE = 1e-9
 
@@ -28,7 +30,42 @@ class Rows:
         values = [tuple(column) for column in zip(*(part.to_pylist() for part in table.columns), strict=True)]
         if not table.columns:
             values = [()] * table.num_rows
-        return Rows(tuple((field.name, field.dataType.simpleString()) for field in frame.schema.fields), values)
+        return Rows(_described(frame), values)
+
+    def dicts(self) -> list[dict[str, Any]]:
+        names = [name for name, _ in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.values]
+
+    def without(self, name: str) -> Rows:
+        """All columns but one."""
+        place = [found for found, _ in self.columns].index(name)
+        rest = self.columns[:place] + self.columns[place + 1 :]
+        return Rows(rest, [row[:place] + row[place + 1 :] for row in self.values])
+
+
+def rows_of_each(session: SparkSession, frames: Mapping[str, DataFrame]) -> dict[str, Rows]:
+    """The rows of several frames, read by one query: each row is a struct in the column of its frame.
+
+    The struct is in an array, which can be missing; a struct of fields that are never NULL cannot, for Arrow.
+    """
+    if any(not frame.columns for frame in frames.values()):
+        return {name: Rows.of(frame) for name, frame in frames.items()}
+    parts = []
+    for number in range(len(frames)):
+        columns = ("array(struct(*))" if other == number else "NULL" for other in range(len(frames)))
+        parts.append(
+            f"SELECT {', '.join(f'{column} AS c{other}' for other, column in enumerate(columns))} FROM {{f{number}}}"
+        )
+    named = {f"f{number}": frame for number, frame in enumerate(frames.values())}
+    table: pa.Table = session.sql(" UNION ALL ".join(parts), **named).toArrow()
+    return {
+        name: Rows(_described(frame), [tuple(row[0].values()) for row in part.to_pylist() if row is not None])
+        for (name, frame), part in zip(frames.items(), table.columns, strict=True)
+    }
+
+
+def _described(frame: DataFrame) -> tuple[tuple[str, str], ...]:
+    return tuple((field.name, field.dataType.simpleString()) for field in frame.schema.fields)
 
 
 def difference(actual: Rows, expected: Rows) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from pyspark.sql.types import StructType
 import headgate
 from headgate.errors import SnapshotGone
 from headgate.scheduling.warehouse import Warehouse
-from tests.exactness.comparing import Rows, difference
+from tests.exactness.comparing import Rows, difference, rows_of_each
 from tests.exactness.model import COMMIT_AT, Change, Delete, Dimension, Insert, Model, Row, Table, Truncate, Update
 
 SMALL_QUERIES = {
@@ -59,6 +60,7 @@ class World:
     dimensions: Sequence[Dimension] = ()
     views: Sequence[View] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
+    executor: str = "staged"
     model: Model = field(init=False)
     warehouse: Warehouse = field(init=False)
     surrogate_keys: dict[tuple[str, object, object], int] = field(default_factory=dict)
@@ -66,7 +68,8 @@ class World:
     """The oldest job that can be read: after opening, one that was materialized."""
     _through: int = 0
     _checked: int = 0
-    _expected: dict[tuple[View, int], Rows] = field(default_factory=dict)
+    _expected: dict[int, dict[str, Rows]] = field(default_factory=dict)
+    """By job, what each flow must hold."""
 
     def __post_init__(self) -> None:
         self.model = Model(self.tables)
@@ -91,6 +94,7 @@ class World:
             "libraries": [{"glob": {"include": f"{flows}/**"}}],
             "retention": {"jobs": 1000},
             "limits": dict(self.limits),
+            "executor": self.executor,
             "sources": {
                 "s": {
                     "type": "memory",
@@ -167,33 +171,33 @@ class World:
 
     def check(self, job: int) -> None:
         """Every flow at the job is what Spark makes of the model's rows."""
+        flows = (*self.dimensions, *self.views)
+        with ExitStack() as open_answers:
+            answers = {
+                flow.name: open_answers.enter_context(self.warehouse.table(flow.name, job=job)) for flow in flows
+            }
+            frames = {name: answer.dataframe for name, answer in answers.items()}
+            actual = rows_of_each(next(iter(frames.values())).sparkSession, frames)
+        if not actual.keys() <= self._expected.get(job, {}).keys():
+            self._register(job, actual)
+            self._expected[job] = rows_of_each(self.spark, {flow.name: self.spark.table(flow.name) for flow in flows})
         failures = []
-        if any((view, job) not in self._expected for view in self.views) or self.dimensions:
-            self._register(job)
-        for dimension in self.dimensions:
-            found = self._check_dimension(dimension, job)
-            failures += [f"{dimension.name} at job {job}: {found}"] if found else []
-        for view in self.views:
-            found = difference(self.read(view.name, job), self._expectation(view, job))
-            failures += [f"{view.name} at job {job}:\n {view.text}\n {found}"] if found else []
+        for flow in flows:
+            expected = self._expected[job][flow.name]
+            versioned = isinstance(flow, Dimension) and flow.scd_type == 2
+            found = difference(actual[flow.name], expected.without("__version") if versioned else expected)
+            if found is None and versioned:
+                found = self._check_surrogate_keys(flow, expected)
+            text = flow.text if isinstance(flow, View) else ""
+            failures += [f"{flow.name} at job {job}:\n {text}\n {found}"] if found else []
         assert not failures, "\n".join(failures)
-
-    def _expectation(self, view: View, job: int) -> Rows:
-        found = self._expected.get((view, job))
-        if found is None:
-            found = self._expected[view, job] = Rows.of(self.spark.table(view.name))
-        return found
-
-    def read(self, name: str, job: int) -> Rows:
-        with self.warehouse.table(name, job=job) as answer:
-            return Rows.of(answer.dataframe)
 
     def rows(self, name: str, job: int | None = None) -> set[tuple[object, ...]]:
         """A table's rows as plain values, for expectations that a test spells out."""
         with self.warehouse.table(name, job=job) as answer:
             return set(Rows.of(answer.dataframe).values)
 
-    def _register(self, job: int) -> None:
+    def _register(self, job: int, actual: Mapping[str, Rows]) -> None:
         """The oracle's views of a job: source tables (with hidden columns under another name), dimensions, flows."""
         for name, table in self.tables.items():
             schema = ", ".join(f"{column} {kind}" for column, kind in table.columns.items())
@@ -202,7 +206,7 @@ class World:
             frame.createOrReplaceTempView(f"{name}__full")
             frame.drop(COMMIT_AT).createOrReplaceTempView(name)
         for dimension in self.dimensions:
-            self._dimension_frame(dimension, job).createOrReplaceTempView(dimension.name)
+            self._dimension_frame(dimension, job, actual[dimension.name]).createOrReplaceTempView(dimension.name)
         for view in self.views:
             self.spark.sql(oracle_text(view)).createOrReplaceTempView(view.name)
 
@@ -211,7 +215,7 @@ class World:
         arrow = pa.Table.from_pylist(rows, to_arrow_schema(wanted, timezone="UTC"))
         return self.spark.createDataFrame(arrow, wanted)
 
-    def _dimension_frame(self, dimension: Dimension, job: int) -> DataFrame:
+    def _dimension_frame(self, dimension: Dimension, job: int, actual: Rows) -> DataFrame:
         """The dimension told from the model; surrogate keys as the warehouse gave them, -2 where it gave none.
 
         Versions that differ in nothing else take theirs in any order.
@@ -221,28 +225,18 @@ class World:
         if dimension.scd_type == 1:
             return self._frame(rows, schema)
         given: dict[str, list[int]] = {}
-        with self.warehouse.table(dimension.name, job=job) as answer:
-            for row in sorted(answer.to_arrow().to_pylist(), key=lambda row: row["__sk"]):
-                surrogate_key = row.pop("__sk")
-                given.setdefault(_place(row), []).append(surrogate_key)
+        for row in sorted(actual.dicts(), key=lambda row: row["__sk"]):
+            surrogate_key = row.pop("__sk")
+            given.setdefault(_place(row), []).append(surrogate_key)
         for row in rows:
             found = given.get(_place(row))
             row["__sk"] = found.pop() if found else -2
         return self._frame(rows, f"{schema}, __sk bigint, __start_at timestamp, __end_at timestamp, __version int")
 
-    def _check_dimension(self, dimension: Dimension, job: int) -> str | None:
-        expected = self.spark.table(dimension.name)
-        if dimension.scd_type == 1:
-            return difference(self.read(dimension.name, job), Rows.of(expected))
-        found = difference(self.read(dimension.name, job), Rows.of(expected.drop("__version")))
-        if found is not None:
-            return found
-        return self._check_surrogate_keys(dimension, expected)
-
-    def _check_surrogate_keys(self, dimension: Dimension, expected: DataFrame) -> str | None:
+    def _check_surrogate_keys(self, dimension: Dimension, expected: Rows) -> str | None:
         """A surrogate key belongs to one version of one key, at every job and after every opening."""
         seen: set[object] = set()
-        for row in expected.toArrow().to_pylist():
+        for row in expected.dicts():
             key = tuple(row[column] for column in self.tables[dimension.source].key)
             place = (dimension.name, key, row["__version"])
             known = self.surrogate_keys.setdefault(place, row["__sk"])
