@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from headgate.runtime.spark_sessions import SparkSessions
+from tests.seed import SEED
 
 settings.register_profile("headgate", deadline=None)
 settings.load_profile("headgate")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.write_line(f"random scenarios of this run: HEADGATE_SEED={SEED}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure tells the seed, to repeat it with."""
+    report = yield
+    if report.failed:
+        report.sections.append(("Random choices", f"the same again: HEADGATE_SEED={SEED} pytest '{report.nodeid}'"))
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,7 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark_sessions() -> Iterator[SparkSessions]:
     """The three sessions of the one Spark context of this run."""
-    sessions = SparkSessions({"spark.master": "local[2]"}, "headgate-tests")
+    # By its memory, Spark would take pages of 32 MiB for every aggregate and sort of a few rows.
+    sessions = SparkSessions({"spark.master": "local[2]", "spark.buffer.pageSize": "1m"}, "headgate-tests")
     yield sessions
     sessions.stop()
 

@@ -1,25 +1,23 @@
-"""Choices that hypothesis makes, in the words of a generator; every choice shrinks towards the first and the fewest."""
+"""Random choices, in the words of a generator; the same seed gives the same choices."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import TypeVar
-
-from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
 
 T = TypeVar("T")
 
 
 class Chooser:
-    def __init__(self, draw: DrawFn) -> None:
-        self._draw = draw
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self.number(0, len(options) - 1)]
 
     def number(self, least: int, most: int) -> int:
-        return self._draw(st.integers(least, most))
+        return self._chance.randint(least, most)
 
     def maybe(self, percent: int) -> bool:
         return self.number(0, 99) >= 100 - percent
@@ -32,5 +30,9 @@ class Chooser:
         return [options[index] for index in sorted(chosen)]
 
     def text(self) -> str:
-        """Any text that Spark can hold."""
-        return self._draw(st.text(st.characters(exclude_categories=["Cs"]), max_size=6))
+        """Any text that Spark can hold: letters, control characters, and whatever else Unicode has but surrogates."""
+        return "".join(chr(self._code_point()) for _ in range(self.number(0, 6)))
+
+    def _code_point(self) -> int:
+        least, most = self.pick(((0x20, 0x7E), (0x00, 0x1F), (0x80, 0x24F), (0x250, 0xD7FF), (0xE000, 0x10FFFF)))
+        return self.number(least, most)

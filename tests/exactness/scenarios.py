@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
 from pyspark.sql import SparkSession
 
 from tests.exactness import grammar, values
@@ -31,16 +29,40 @@ Action = Commit | str
 
 
 @dataclass(frozen=True)
+class Way:
+    """How the flows of a scenario are kept up to date."""
+
+    name: str
+    limits: Mapping[str, int]
+    executor: str = "staged"
+    fold_percent: int = 15
+    """How often the tables are materialized after a job."""
+    batch_percent: int = 33
+    """How often a job waits for the next one."""
+
+
+WAYS = (
+    Way("tables read whole", {"small_table_rows": 1000}),
+    Way("rows looked up", {"small_table_rows": 1}),
+    Way("one stage after the other", {"small_table_rows": 3}, executor="sequential"),
+    Way("many jobs in a batch", {"small_table_rows": 1}, batch_percent=80),
+    Way("large jobs from files", {"small_table_rows": 1, "batch_rows": 3}),
+    Way("folded after every job", {"small_table_rows": 1}, fold_percent=100, batch_percent=10),
+)
+
+
+@dataclass(frozen=True)
 class Scenario:
+    way: Way
     tables: Mapping[str, Table]
     dimensions: tuple[Dimension, ...]
     views: tuple[View, ...]
-    limits: Mapping[str, int]
     actions: tuple[Action, ...]
 
     def run(self, folder: Path, spark: SparkSession) -> None:
         """Does everything, comparing after each run, and all retained jobs again at the end."""
-        with World(folder, spark, self.tables, self.dimensions, self.views, self.limits) as world:
+        limits = {"rows_per_file": 4, **self.way.limits}
+        with World(folder, spark, self.tables, self.dimensions, self.views, limits, self.way.executor) as world:
             for action in self.actions:
                 _do(world, action)
             world.check_new_jobs()
@@ -66,15 +88,11 @@ def _do(world: World, action: Action) -> None:
             world.check_new_jobs()
 
 
-@st.composite
-def scenarios(draw: DrawFn, flows: int = 8) -> Scenario:
-    choose = Chooser(draw)
+def scenario(choose: Chooser, way: Way, flows: int = 4) -> Scenario:
     kinds = _tables(choose)
     tables = {name: Table({c: values.TYPES[k] for c, k in found.items()}, _key(found)) for name, found in kinds.items()}
     dimensions = _dimensions(choose, kinds)
-    return Scenario(
-        tables, dimensions, _views(choose, kinds, dimensions, flows), _limits(choose), _actions(choose, kinds)
-    )
+    return Scenario(way, tables, dimensions, _views(choose, kinds, dimensions, flows), _actions(choose, kinds, way))
 
 
 def _tables(choose: Chooser) -> dict[str, dict[str, str]]:
@@ -154,24 +172,17 @@ def _lookup(choose: Chooser, name: str, facts: grammar.Relation, dimension: gram
     )
 
 
-def _limits(choose: Chooser) -> dict[str, int]:
-    limits = {"rows_per_file": 4, "small_table_rows": choose.pick((1, 1, 3, 1000))}
-    if choose.maybe(15):
-        limits["batch_rows"] = choose.number(2, 8)
-    return limits
-
-
-def _actions(choose: Chooser, kinds: Mapping[str, Mapping[str, str]]) -> tuple[Action, ...]:
+def _actions(choose: Chooser, kinds: Mapping[str, Mapping[str, str]], way: Way) -> tuple[Action, ...]:
     loaded = tuple(
         _insert(choose, name, columns) for name, columns in kinds.items() for _ in range(choose.number(1, 4))
     )
     actions: list[Action] = [Commit(loaded, choose.maybe(40))]
-    for job in range(choose.number(3, 6)):
+    for job in range(choose.number(2, 4)):
         for _ in range(choose.pick((1, 1, 2, 3)) if job else choose.number(0, 2)):
             changes = tuple(_change(choose, kinds) for _ in range(choose.number(1, 5)))
             actions.append(Commit(changes, same_time=choose.maybe(10)))
-        actions.append(choose.pick((REFRESH, REFRESH, CLOSE)))
-        if choose.maybe(15):
+        actions.append(CLOSE if choose.maybe(way.batch_percent) else REFRESH)
+        if choose.maybe(way.fold_percent):
             actions.append(MATERIALIZE)
         if choose.maybe(12):
             actions.append(REOPEN)

@@ -1,0 +1,28 @@
+"""The seed of what is random in a run: another one for every commit, the same for every process and every repetition."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+
+def _of_the_commit() -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return found.stdout.strip() or "7"
+
+
+def _seed() -> str:
+    try:
+        return os.environ.get("HEADGATE_SEED") or _of_the_commit()
+    except OSError:  # there is no git
+        return "7"
+
+
+SEED = _seed()
