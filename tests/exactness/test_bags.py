@@ -33,7 +33,7 @@ VIEWS = [
 
 @pytest.mark.parametrize(
     "limits",
-    [{"small_table_rows": 1}, pytest.param({"batch_rows": 4}, marks=pytest.mark.thorough)],
+    [{"small_table_rows": 1}, {"batch_rows": 4}],
     ids=["in memory", "from files"],
 )
 def test_rows_that_differ_in_nulls_only_are_different(world: MakeWorld, limits: dict[str, int]) -> None:

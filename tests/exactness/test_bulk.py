@@ -15,19 +15,16 @@ from tests.exactness.world import View
 LIMITS = {"batch_rows": 3, "rows_per_file": 2, "small_table_rows": 1}
 
 
-@pytest.mark.thorough
 def test_joins_from_files_are_exact_after_every_job(world: MakeWorld) -> None:
     views = [view for view in test_joins.views_of("FULL") if view.name in ("residual", "onto_key")]
     test_joins.exercise(world(test_joins.TABLES, views=views, limits=LIMITS))
 
 
-@pytest.mark.thorough
 def test_aggregates_from_files_are_exact_after_every_job(world: MakeWorld) -> None:
     views = [*test_aggregates.RUNNING[:2], *test_aggregates.RECOMPUTED[3:5]]
     test_aggregates.exercise(world(test_aggregates.TABLES, views=views, limits=LIMITS))
 
 
-@pytest.mark.thorough
 def test_subqueries_from_files_are_exact_after_every_job(world: MakeWorld) -> None:
     views = [
         View("outside", "SELECT id, a FROM s.t WHERE a NOT IN (SELECT a FROM s.u)"),

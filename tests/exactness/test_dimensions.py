@@ -58,7 +58,6 @@ def test_dimensions_that_look_versions_up_are_exact_after_every_job(world: MakeW
     exercise(world(TABLES, dimensions, limits={"small_table_rows": 1, "rows_per_file": 2}))
 
 
-@pytest.mark.thorough
 def test_dimensions_kept_from_files_are_exact_after_every_job(world: MakeWorld) -> None:
     dimensions = [Dimension("current", "d", scd_type=1), Dimension("versions", "d", track=("name",))]
     exercise(world(TABLES, dimensions, limits={"batch_rows": 2, "rows_per_file": 2}))

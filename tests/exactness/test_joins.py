@@ -22,6 +22,7 @@ def views_of(kind: str) -> list[View]:
     return [
         View("plain", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.k = b.k"),
         View("residual", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.k = b.k AND a.v < b.w"),
+        View("onto_key", "SELECT a.id, b.k AS bk, b.n FROM s.l a FULL JOIN s.u b ON a.k = b.k"),
         View("unkeyed", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.v < b.w"),
         View("onto_key", f"SELECT {unique} FROM s.l a {kind} JOIN s.u b ON a.k = b.k"),
         View("nulls_match", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.k <=> b.k"),
@@ -54,18 +55,34 @@ def exercise(world: World) -> None:
     world.step(Truncate("l"), Truncate("u"))
 
 
-@pytest.mark.parametrize(
-    "kind", [*(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("INNER", "FULL")), "LEFT ANTI"]
-)
-def test_a_join_that_looks_rows_up_is_exact_after_every_job(world: MakeWorld, kind: str) -> None:
-    exercise(world(TABLES, views=views_of(kind), limits={"small_table_rows": 1, "rows_per_file": 4}))
+KINDS = ("INNER", "LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI")
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("LEFT", "RIGHT", "LEFT SEMI")]
-)
-def test_a_join_that_reads_small_tables_whole_is_exact_after_every_job(world: MakeWorld, kind: str) -> None:
-    exercise(world(TABLES, views=views_of(kind)))
+def views_of_every_kind(*names: str) -> list[View]:
+    return [
+        View(f"{view.name}_{kind.lower().replace(' ', '_')}", view.text)
+        for kind in KINDS
+        for view in views_of(kind)
+        if view.name in names
+    ]
+
+
+@pytest.mark.slow
+def test_joins_of_every_kind_that_look_rows_up_are_exact_after_every_job(world: MakeWorld) -> None:
+    views = views_of_every_kind("residual")
+    exercise(world(TABLES, views=views, limits={"small_table_rows": 1, "rows_per_file": 4}))
+
+
+def test_joins_of_every_kind_that_read_small_tables_whole_are_exact_after_every_job(world: MakeWorld) -> None:
+    exercise(world(TABLES, views=views_of_every_kind("nulls_match")))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("small_table_rows", [1, 1000], ids=["looked up", "read whole"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_join_is_exact_after_every_job(world: MakeWorld, kind: str, small_table_rows: int) -> None:
+    limits = {"small_table_rows": small_table_rows, "rows_per_file": 4}
+    exercise(world(TABLES, views=views_of(kind), limits=limits))
 
 
 def test_self_joins_and_chains_of_joins_are_exact_after_every_job(world: MakeWorld) -> None:
@@ -82,6 +99,8 @@ def test_self_joins_and_chains_of_joins_are_exact_after_every_job(world: MakeWor
             "SELECT a.id, b.w, c.n FROM s.l a LEFT JOIN s.r b ON a.k = b.k JOIN s.u c ON c.k = a.k",
         ),
         View("by_using", "SELECT * FROM s.l JOIN s.u USING (k)"),
+        View("onto_key", "SELECT a.id, b.k AS bk, b.n FROM s.l a FULL JOIN s.u b ON a.k = b.k"),
+        View("unkeyed", "SELECT a.id, b.id AS rid FROM s.l a LEFT JOIN s.r b ON a.v < b.w"),
         View("cast_keys", "SELECT a.id, b.id AS rid FROM s.l a JOIN s.r b ON CAST(a.k AS BIGINT) = b.k + 1"),
     ]
     exercise(world(TABLES, views=views, limits={"small_table_rows": 1, "rows_per_file": 4}))

@@ -174,7 +174,7 @@ def _plain(value: object) -> object:
 LIMITS = [
     {},
     {"small_table_rows": 1, "rows_per_file": 2},
-    pytest.param({"batch_rows": 2, "rows_per_file": 2}, marks=pytest.mark.thorough),
+    {"batch_rows": 2, "rows_per_file": 2},
 ]
 
 

@@ -71,12 +71,12 @@ def _exercise(world: World, seed: int) -> None:
         world.materialize()
 
 
-@pytest.mark.thorough
 def test_rows_that_change_in_many_jobs_of_a_batch_are_exact_at_each(world: MakeWorld) -> None:
     limits = {"small_table_rows": 1, "rows_per_file": 4}
     _exercise(world(TABLES, [Dimension("versions", "d")], VIEWS, limits=limits), seed=2)
 
 
+# With rows that are looked up, every run has it.
 @pytest.mark.thorough
 def test_rows_of_small_tables_that_change_in_many_jobs_of_a_batch_are_exact_at_each(world: MakeWorld) -> None:
     _exercise(world(TABLES, [Dimension("versions", "d")], VIEWS), seed=0)

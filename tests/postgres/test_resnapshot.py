@@ -54,7 +54,7 @@ def check(warehouse: headgate.Warehouse, connection: psycopg.Connection) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capture", ["log", pytest.param("trigger", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("capture", ["log", "trigger"])
 def test_wider_types_are_taken_over_and_history_is_not_made_up(
     spark_sessions: SparkSessions, database: str, connection: psycopg.Connection, tmp_path: Path, capture: str
 ) -> None:
