@@ -22,7 +22,6 @@ def views_of(kind: str) -> list[View]:
     return [
         View("plain", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.k = b.k"),
         View("residual", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.k = b.k AND a.v < b.w"),
-        View("onto_key", "SELECT a.id, b.k AS bk, b.n FROM s.l a FULL JOIN s.u b ON a.k = b.k"),
         View("unkeyed", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.v < b.w"),
         View("onto_key", f"SELECT {unique} FROM s.l a {kind} JOIN s.u b ON a.k = b.k"),
         View("nulls_match", f"SELECT {columns} FROM s.l a {kind} JOIN s.r b ON a.k <=> b.k"),
