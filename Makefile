@@ -3,6 +3,7 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+CLASSES := $(VENV)/spark-classes.jsa
 
 NAME ?= maintenance
 SCALE ?= small
@@ -26,12 +27,16 @@ setup: $(INSTALLED) ## Create .venv with the locked dependencies and this packag
 demo: $(INSTALLED) ## Watch a shop on a private PostgreSQL being captured, kept up to date and asked
 	@$(PYTHON) -m examples.order_entry --seconds $(DEMO_SECONDS)
 
-# The tests' data are tiny: what costs time is compiling. The first level of the compiler alone has room for 48 MB of code by
-# default; Spark needs more, and would throw code away and compile it again without end.
-test $(TINY): export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
+# The tests' data are tiny: what costs time is compiling, and loading classes. The first level of the compiler alone has room
+# for 48 MB of code by default; Spark needs more, and would throw code away and compile it again without end.
+test $(TINY) $(CLASSES): export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
+test: JAVA_TOOL_OPTIONS += -XX:SharedArchiveFile=$(abspath $(CLASSES)) -Xlog:cds*=off
 # A third process works while others wait: for servers, for time to pass.
-test: $(INSTALLED) ## Run all tests
+test: $(INSTALLED) $(CLASSES) ## Run all tests
 	$(PYTHON) -m pytest -q -n 3 --dist worksteal --durations=10
+
+$(CLASSES): $(INSTALLED)
+	$(PYTHON) -m tests.class_archive $@
 
 thorough: $(INSTALLED) ## Every test, many more random flows and every point of a crash; takes hours
 	HEADGATE_EXAMPLES=100 $(PYTHON) -m pytest -q -n 2 --dist worksteal -m ""
