@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -147,7 +148,7 @@ def test_a_small_query_does_not_wait_for_a_large_one(url: str) -> None:
 def test_the_deadline_ends_reading_too(url: str) -> None:
     heard = query(url, ENDLESS, deadline="1s")
     assert heard.status == 504 and heard.error["kind"] == "TooStale"
-    assert "could not be read within 1 s" in heard.error["what"] and "read 1." in heard.error["what"], heard
+    assert re.search(r"could not be read within 1 s: it took .*read \d", heard.error["what"]), heard
     assert "WHEN STALE" in heard.error["hint"]
 
 

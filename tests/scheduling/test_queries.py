@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.catalog import Catalog
@@ -76,13 +77,13 @@ def test_a_receipt_is_fixed_when_its_snapshot_is_chosen(
         job = bank.sql(ALL).job
         read = Reader.answer
 
-        def read_while_jobs_are_closed(reader: Reader, text: str, snapshot: Snapshot) -> SnapshotAnswer:
+        def read_while_jobs_are_closed(reader: Reader, text: str, snapshot: Snapshot, *more: Any) -> SnapshotAnswer:
             clock.advance(timedelta(hours=1))
             deposit(bank, (2, 1, 5))
             assert bank.close_job() == job + 1
             clock.advance(timedelta(hours=1))
             assert bank.close_job() == job + 1
-            return read(reader, text, snapshot)
+            return read(reader, text, snapshot, *more)
 
         clock.advance(timedelta(hours=1))
         monkeypatch.setattr(Reader, "answer", read_while_jobs_are_closed)
