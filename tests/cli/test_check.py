@@ -158,7 +158,7 @@ def test_all_mistakes_of_a_project_file_are_told_at_once(tmp_path: Path, monkeyp
     file = tmp_path / "headgate.yml"
     file.write_text(
         "name: shop\nstorage: ${NOT_SET}\nstorrage: x\nretention: {jobs: many}\nsources:\n  db: {type: memry}\n"
-        "freshness: {deadline: ${ALSO_NOT_SET}}\n"
+        'freshness: {deadline: "${ALSO_NOT_SET}"}\n'
     )
     report = check_project(file, with_spark=False)
     told = [(problem.where and problem.where.line, problem.what) for problem in report.problems]
