@@ -146,7 +146,8 @@ def test_a_warehouse_names_the_loss_and_is_exact_after_its_remedy(
     flip_near_the_end(next((left / "warehouse/_headgate/streams/bank").iterdir()))
     connection.execute("UPDATE t SET id = 100, at = clock_timestamp() WHERE id = 10")
     with headgate.open(settings(left)) as warehouse:
-        if capture != "timestamp":
+        # By timestamp everything is read again, by trigger the last batch, while the source has not let go of it.
+        if capture == "log" or (capture == "trigger" and warehouse.failures):
             with pytest.raises(FlowFailed, match=r"may be lost.*refresh"):
                 total(warehouse)
             warehouse.refresh(table="bank.t")

@@ -70,7 +70,7 @@ def keep(warehouse: headgate.Warehouse) -> None:
         except DefiniteError as error:
             # The damage that was done to the stream log, and its remedy.
             assert "lost" in str(error) or "cursor" in str(error), error
-            say(f"lost {error}")
+            say(f"lost {' '.join(str(error).split())}")
             warehouse.refresh(full=True)
             continue
         say(f"job {job}")
@@ -83,7 +83,7 @@ def finish(warehouse: headgate.Warehouse) -> None:
     try:
         newest = warehouse.refresh()
     except DefiniteError as error:
-        say(f"lost {error}")
+        say(f"lost {' '.join(str(error).split())}")
         newest = warehouse.refresh(full=True)
     checked = 0
     for job in range(max(1, newest - RETAINED), newest + 1):
