@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from headgate.errors import Cancelled, DefiniteError
-from headgate.runtime.partitions import Batches, ReadLimit
+from headgate.runtime.partitions import Batches, Part, ReadLimit
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.receipt import Receipt, Waited
 from headgate.scheduling.warehouse import Warehouse
@@ -26,16 +25,7 @@ RECEIPT = Receipt(BOUND, AT, AT, 7, waited=Waited(0.01, 0.0, 0.2, 0.03), decisio
 
 def batches_of(rows: pa.Table, limit: ReadLimit) -> Batches:
     """Rows as one partition that Spark gave."""
-    out = pa.BufferOutputStream()
-    for batch in rows.to_batches(max_chunksize=16_384):
-        stream = pa.BufferOutputStream()
-        with pa.ipc.new_stream(stream, rows.schema) as writer:
-            writer.write_batch(batch)
-        frame = stream.getvalue()
-        out.write(struct.pack(">i", frame.size))
-        out.write(frame)
-    partition = struct.pack(">q??", rows.num_rows, False, False) + out.getvalue().to_pybytes()
-    return Batches(rows.schema, [partition], limit.bytes, lambda: None)
+    return Batches(rows.schema, [Part(rows.num_rows, rows.nbytes, rows)], limit.bytes)
 
 
 Script = Callable[["ScriptedSession", str], pa.Table]

@@ -88,7 +88,8 @@ class Answer:
     def read(self, limit: ReadLimit | None = None) -> Batches:
         """The rows in Arrow batches, which are read no further than the limit and outlive the answer.
 
-        What is large waits in files. The open answers to the same query at the same snapshot are read once.
+        With a limit, what is large waits in files; without one, Spark hands over all rows at once. The open answers to the same
+        query at the same snapshot are read once.
         """
         limit = limit or ReadLimit()
         with self._timed() as (frame, until):

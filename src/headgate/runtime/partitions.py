@@ -1,8 +1,9 @@
 """An answer's rows on their way from Spark: Arrow batches of bounded size, of which neither Spark nor this process holds many.
 
-    task      rows ─► batches ─► few bytes: the task's result          (PartitionWriter.java)
-                              └► more: a file of the answer's folder
-    driver    batch after batch, from results and files in the order of the partitions
+    without a limit, or small by its plan     as PySpark collects them, within spark.driver.maxResultSize
+    else, a task per partition                few bytes: the task's result        (partition_task)
+                                              more: a file of the answer's folder
+    driver                                    batch after batch, in the order of the partitions
 
 The executors see the same storage as the driver.
 """
@@ -11,32 +12,34 @@ from __future__ import annotations
 
 import io
 import shutil
-import struct
-import tempfile
-import threading
 import weakref
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
-from weakref import WeakKeyDictionary
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
-from pyspark import SparkContext
-from pyspark.serializers import NoOpSerializer
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.util import _load_from_socket
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    DayTimeIntervalType,
+    NullType,
+    NumericType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from headgate.runtime.partition_task import CUT, RESULT, partition_task
 
 UNLIMITED = (1 << 63) - 1
-INLINE_BYTES = 64 << 10
-"""What a partition has up to this size comes with the task's result."""
-
-_SOURCE = Path(__file__).parent / "java" / "PartitionWriter.java"
-_CLASS = "headgate.PartitionWriter"
-_HEAD = struct.Struct(">q??")
-_LENGTH = struct.Struct(">i")
+SMALL_ROWS = 10_000
+"""Answers whose plan promises no more rows, all of fixed width, need no files."""
+_FIXED_WIDTH = (BooleanType, DateType, DayTimeIntervalType, NullType, NumericType, TimestampNTZType, TimestampType)
+_MOST_INTEGER = (1 << 31) - 1
+_BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,96 +52,108 @@ class ReadLimit:
     """In Arrow's form. An answer that has more is cut short."""
 
 
+class Part(NamedTuple):
+    """The rows of a partition: a table, or an Arrow IPC stream in memory or in a file."""
+
+    rows: int
+    size: int
+    batches: pa.Table | bytes | Path
+
+
 class Batches:
     """An answer's rows outside of Spark; its files are deleted when nobody holds it any more."""
 
     def __init__(
-        self, schema: pa.Schema, partitions: Sequence[bytes], most_bytes: int, discard: Callable[[], None]
+        self, schema: pa.Schema, parts: Iterable[Part], most_bytes: int, discard: Callable[[], None] = lambda: None
     ) -> None:
         self.schema = schema
         self.rows = 0
         self.is_cut = False
         """Whether rows are missing at the end, since there were more bytes than allowed."""
-        self._parts: list[Path | bytes] = []
+        self._parts: list[Part] = []
         size = 0
-        for partition in partitions:
-            rows, self.is_cut, is_file = _HEAD.unpack_from(partition)
-            payload = partition[_HEAD.size :]
-            part = Path(payload.decode()) if is_file else payload
-            size += part.stat().st_size if isinstance(part, Path) else len(part)
-            self.is_cut = self.is_cut or size > most_bytes
+        for part in parts:
+            size += part.size
+            self.is_cut = size > most_bytes
             if self.is_cut:
                 break
-            self.rows += rows
+            self.rows += part.rows
             self._parts.append(part)
-        if any(isinstance(part, Path) for part in self._parts):
+        if any(isinstance(part.batches, Path) for part in self._parts):
             weakref.finalize(self, discard)
         else:
             discard()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for part in self._parts:
-            with part.open("rb") if isinstance(part, Path) else io.BytesIO(part) as frames:
-                yield from self._decoded(frames)
+            if isinstance(part.batches, pa.Table):
+                yield from part.batches.to_batches(_BATCH_ROWS)
+            elif isinstance(part.batches, Path):
+                with part.batches.open("rb") as source:
+                    yield from self._decoded(source)
+            else:
+                yield from self._decoded(io.BytesIO(part.batches))
 
-    def _decoded(self, frames: BinaryIO) -> Iterator[pa.RecordBatch]:
-        while head := frames.read(_LENGTH.size):
-            with pa.ipc.open_stream(frames.read(*_LENGTH.unpack(head))) as stream:
-                for batch in stream:
-                    yield batch if batch.schema == self.schema else batch.cast(self.schema)
+    def _decoded(self, source: BinaryIO) -> Iterator[pa.RecordBatch]:
+        with pa.ipc.open_stream(source) as stream:
+            for batch in stream:
+                columns = [column.cast(field.type) for column, field in zip(batch, self.schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def to_arrow(self) -> pa.Table:
         return pa.Table.from_batches(self, self.schema)
 
 
-class PartitionReader:
-    """Reads the frames of one Spark context; may be used by many threads."""
+def read_partitions(frame: DataFrame, limit: ReadLimit, folder: Path, done: Callable[[], None]) -> Batches:
+    """The rows as one Spark job gives them; large partitions are put into the folder, which `done` is told of at the end."""
 
-    _of_contexts: ClassVar[WeakKeyDictionary[SparkContext, PartitionReader]] = WeakKeyDictionary()
-    _lock: ClassVar[threading.Lock] = threading.Lock()
+    def discard() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        done()
 
-    @classmethod
-    def of(cls, context: SparkContext) -> PartitionReader:
-        """The context's reader: its executors are given the code of the tasks once."""
-        with cls._lock:
-            found = cls._of_contexts.get(context)
-            if found is None:
-                folder = Path(tempfile.mkdtemp(prefix="headgate-tasks-"))
-                weakref.finalize(context, shutil.rmtree, folder, ignore_errors=True)
-                found = cls._of_contexts[context] = cls(context, folder)
-            return found
+    try:
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        if limit == ReadLimit() or _is_small(frame):
+            rows = frame.toArrow()
+            parts = [Part(rows.num_rows, rows.nbytes, rows)]
+        else:
+            parts = _parts(_ending_partitions(frame, limit.rows), limit.bytes, folder)
+        return Batches(schema, parts, limit.bytes, discard)
+    except BaseException:
+        discard()
+        raise
 
-    def __init__(self, context: SparkContext, folder: Path) -> None:
-        """Compiles the code of the tasks into the folder and hands it to the executors."""
-        jvm, gateway = context._jvm, context._gateway
-        assert jvm is not None and gateway is not None and context._jsc is not None
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.cook(_SOURCE.read_text(encoding="utf-8"))
-        archive = folder / "headgate-tasks.jar"
-        with zipfile.ZipFile(archive, "w") as jar:
-            for name, code in compiler.getBytecodes().items():
-                jar.writestr(f"{name.replace('.', '/')}.class", bytes(code))
-        context._jsc.addJar(str(archive))
-        made = compiler.getClassLoader().loadClass(_CLASS).getConstructors()
-        self._writer: Any = made[0].newInstance(gateway.new_array(jvm.java.lang.Object, 0))
-        self._tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
-        self._serve = jvm.org.apache.spark.api.python.PythonRDD.collectAndServe
 
-    def read(self, frame: DataFrame, limit: ReadLimit, folder: Path, done: Callable[[], None]) -> Batches:
-        """The rows as one Spark job gives them; large partitions are put into the folder, which `done` is told of at the end."""
+def _is_small(frame: DataFrame) -> bool:
+    if not all(isinstance(field.dataType, _FIXED_WIDTH) for field in frame.schema):
+        return False
+    most = frame._jdf.queryExecution().analyzed().maxRows()
+    return bool(most.isDefined()) and int(most.get()) * max(1, len(frame.columns)) <= SMALL_ROWS
 
-        def discard() -> None:
-            shutil.rmtree(folder, ignore_errors=True)
-            done()
 
-        try:
-            planned = frame._jdf
-            writer = self._writer.limited(planned.schema(), str(folder), limit.rows, limit.bytes, INLINE_BYTES)
-            rows = planned.queryExecution().toRdd().mapPartitions(writer, False, self._tag)
-            with _load_from_socket(self._serve(rows), NoOpSerializer()) as partitions:
-                found = list(partitions)
-            return Batches(to_arrow_schema(frame.schema, timezone="UTC"), found, limit.bytes, discard)
-        except BaseException:
-            discard()
+def _parts(frame: DataFrame, most_bytes: int, folder: Path) -> list[Part]:
+    # Names may occur twice, which `mapInArrow` refuses.
+    named = frame.toDF(*(f"_{place}" for place in range(len(frame.columns))))
+    try:
+        found = named.mapInArrow(partition_task(folder, most_bytes), RESULT).toArrow()
+    except PySparkException:
+        if not (folder / CUT).exists():
             raise
+        return [Part(0, most_bytes + 1, b"")]
+    return [
+        Part(row["rows"], row["bytes"], row["stream"] if row["file"] is None else folder / row["file"])
+        for row in found.sort_by("partition").to_pylist()
+    ]
+
+
+def _ending_partitions(frame: DataFrame, rows: int) -> DataFrame:
+    """The frame, each of whose partitions ends once it has so many rows. Spark's own LIMIT would bring all rows into one partition."""
+    if rows > _MOST_INTEGER:
+        return frame
+    session = frame.sparkSession
+    jvm = session._jvm
+    assert jvm is not None
+    catalyst = jvm.org.apache.spark.sql
+    number = catalyst.catalyst.expressions.Literal.apply(rows)
+    plan = catalyst.catalyst.plans.logical.LocalLimit(number, frame._jdf.queryExecution().analyzed())
+    return DataFrame(catalyst.classic.Dataset.ofRows(session._jsparkSession, plan), session)

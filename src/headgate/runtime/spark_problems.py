@@ -70,7 +70,7 @@ def _too_large(text: str, reason: SparkReason) -> DefiniteError | None:
     if "spark.driver.maxResultSize" in text:
         return DefiniteError(
             "the answer is larger than spark.driver.maxResultSize, which is what Spark hands over at once",
-            hint="ask for fewer rows or columns, read it as Arrow, or raise the setting: spark: {…}",
+            hint="ask for fewer rows or columns, or raise the setting: spark: {spark.driver.maxResultSize: …}",
         )
     if "OutOfMemoryError" in text or "Cannot grow BufferHolder" in text:
         return DefiniteError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
-from headgate.runtime.partitions import Batches, PartitionReader, ReadLimit
+from headgate.runtime.partitions import Batches, ReadLimit, read_partitions
 from headgate.runtime.query_work import QueryWork
 from headgate.runtime.scratch import Scratch
 from headgate.runtime.spark_health import SparkHealth
@@ -16,10 +16,9 @@ class SparkReading:
 
     def __init__(self, context: SparkContext, health: SparkHealth, scratch: Scratch) -> None:
         self.work = QueryWork(context, health)
-        self._context = context
         self._scratch = scratch
 
     def read(self, frame: DataFrame, limit: ReadLimit) -> Batches:
         """Reads in the calling thread, which is one of `work`."""
         folder = self._scratch.new()
-        return PartitionReader.of(self._context).read(frame, limit, folder, lambda: self._scratch.done([folder]))
+        return read_partitions(frame, limit, folder, lambda: self._scratch.done([folder]))

@@ -25,10 +25,8 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError, EnvironmentProblem
 from headgate.runtime.environment import PRIVATE_UMASK, check_java
-from headgate.runtime.partitions import PartitionReader
 from headgate.runtime.pools import ALLOCATION_FILE, write_allocations
 from headgate.runtime.spark_health import SparkHealth
-from headgate.runtime.threads import DaemonThreads
 
 FIXED = {
     "spark.sql.session.timeZone": "UTC",
@@ -55,6 +53,10 @@ DEFAULTS = {
     # Spark describes every plan for its pages, shown or not; the full form takes a seventh of a small query's time.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # What a Python worker is given at once, however wide the rows are.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 20),
+    # A LIMIT of more rows sorts them with the disk's help, not in memory.
+    "spark.sql.execution.topKSortFallbackThreshold": "100000",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # An executor with a task that was killed and does not end is ended; in this process QueryWork sees to it.
@@ -110,8 +112,6 @@ class SparkSessions:
         self._started = active is None
         self.context: SparkContext = active if active is not None else self._start(conf, app_name)
         self.health = SparkHealth(getattr(SparkContext._gateway, "proc", None))
-        # Code of tasks is compiled while the warehouse opens; whoever reads earlier waits for it.
-        DaemonThreads("compile-tasks").submit(lambda: PartitionReader.of(self.context))
         parent = SparkSession(self.context)
         partitions = {"spark.sql.shuffle.partitions": str(4 * self.context.defaultParallelism)}
         self.small = _session(parent, {**conf, **SMALL})
