@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from benchmarks.report import in_turns, median, seconds
 from headgate.delta.changes import JOB, WEIGHT, JobId
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.warehouse.base import Limits
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.spec import TableSpec

@@ -40,7 +40,7 @@ from benchmarks.rite_rows import Data
 from benchmarks.rite_sides import Variant
 from benchmarks.spark import spark_settings
 from headgate import Warehouse
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 
 ROWS = {"tiny": 20_000, "small": 1_000_000, "full": 10_000_000}
 WARM_UP_ROWS = 1_000_000

@@ -34,7 +34,7 @@ from benchmarks.olap import QUERIES
 from benchmarks.query_streams import Base, Run, Workload, mean, measured
 from benchmarks.report import median, parse_scale, publish, say, seconds
 from benchmarks.spark import spark_settings
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 
 ROUNDS = {"tiny": 1, "small": 5, "full": 5}
 STREAM_JOBS = {"tiny": 5, "small": 210, "full": 210}

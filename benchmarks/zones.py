@@ -42,7 +42,7 @@ from benchmarks.report import OUTPUT, median, parse_scale, publish, say, seconds
 from benchmarks.spark import spark_settings
 from benchmarks.zones_plot import Series, draw
 from headgate import Call, Procedure, Warehouse
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 
 JOBS = {"tiny": 3, "small": 70, "full": 70}
 WARM_UP_JOBS = {"tiny": 1, "small": 10, "full": 10}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.seed import SEED
 
 settings.register_profile("headgate", deadline=None)

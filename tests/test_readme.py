@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 
 README = Path(__file__).parents[1] / "README.md"
 

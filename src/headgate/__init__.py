@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.producing.connect import connect
     from headgate.producing.connect import open_for_producers as open
-    from headgate.runtime.procedures import Call, Procedure
+    from headgate.runtime.stages.procedures import Call, Procedure
     from headgate.scheduling.receipt import Receipt
     from headgate.scheduling.session import Answer, Session
     from headgate.scheduling.warehouse import Warehouse
@@ -21,8 +21,8 @@ __all__ = ["Answer", "Call", "Procedure", "Receipt", "Session", "Warehouse", "co
 
 _PLACES = {
     "Answer": ("headgate.scheduling.session", "Answer"),
-    "Call": ("headgate.runtime.procedures", "Call"),
-    "Procedure": ("headgate.runtime.procedures", "Procedure"),
+    "Call": ("headgate.runtime.stages.procedures", "Call"),
+    "Procedure": ("headgate.runtime.stages.procedures", "Procedure"),
     "Receipt": ("headgate.scheduling.receipt", "Receipt"),
     "Session": ("headgate.scheduling.session", "Session"),
     "Warehouse": ("headgate.scheduling.warehouse", "Warehouse"),

@@ -13,7 +13,7 @@ from headgate.cli.checking import Report, check_project
 from headgate.cli.exits import failure_lines
 from headgate.config.project import load_project
 from headgate.errors import MultipleProblems
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 
 CONFIG = """\
 name: shop

@@ -18,7 +18,7 @@ from headgate.capture.source import Sample, Source, SourceTable
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from headgate.config.sources import PostgresSourceSettings
-from headgate.runtime.sources import open_source
+from headgate.runtime.sources.sources import open_source
 from tests.postgres.replaying import Row, Rows, replay_steps, replayed
 
 ACCOUNTS = 10

@@ -11,7 +11,7 @@ from examples.order_entry import show
 from examples.shop import __main__ as shop
 
 from headgate.errors import ConfigError, EnvironmentProblem
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 
 Captured = pytest.CaptureFixture[str]
 

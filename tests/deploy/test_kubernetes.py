@@ -11,8 +11,9 @@ import yaml
 
 from headgate.cli.options import TOKEN
 from headgate.config.project import load_project
-from headgate.runtime.definitions import read_statements
-from headgate.service.gate import ALIVE, LOOPBACK, READY
+from headgate.runtime.flows.definitions import read_statements
+from headgate.service.gate import LOOPBACK
+from headgate.service.permissions import ALIVE, READY
 from tests.deploy.manifests import (
     DEPLOY,
     Manifest,

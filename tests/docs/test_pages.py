@@ -18,7 +18,7 @@ import headgate
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.cli.main import run
 from headgate.producing import Connection
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.cli.processes import headgate as command
 from tests.cli.test_service import stop
 from tests.docs.commands import calls, command_lines

@@ -10,7 +10,7 @@ import pytest
 
 import headgate
 from headgate.cli.statements import split
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.scheduling.warehouse import Warehouse
 from tests.docs.markdown import ROOT, Block, blocks
 from tests.docs.shop import checked_flows, is_flows, write_project

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.delta.changes import JobId
-from headgate.runtime.batch import Batch
-from headgate.runtime.view_stage import ViewStage
+from headgate.runtime.stages.batch import Batch
+from headgate.runtime.stages.view_stage import ViewStage
 from tests.exactness import test_aggregates, test_joins, test_subqueries
 from tests.exactness.conftest import MakeWorld
 from tests.exactness.model import Insert, Table

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import headgate
 from headgate.errors import FlowError
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.scheduling.warehouse import Warehouse
 from tests.exactness.world import SMALL_QUERIES
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headgate
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.disks import mount_disk, unmount_disk
 from tests.faults import shop
 

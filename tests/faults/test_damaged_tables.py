@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 import headgate
 from headgate.errors import CorruptWarehouse, DefiniteError
-from headgate.runtime.backup import restore
+from headgate.runtime.recovery.backup import restore
 from headgate.scheduling.warehouse import Warehouse
 from tests.faults import shop
 from tests.faults.conftest import MakeShop

@@ -12,7 +12,7 @@ import pytest
 
 import headgate
 from headgate.errors import StorageFull
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.scheduling.warehouse import Warehouse
 from tests.faults import shop
 

@@ -8,7 +8,7 @@ import pytest
 
 import headgate
 from headgate.errors import FlowFailed
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.faults import shop
 
 SHARE = "CREATE MATERIALIZED VIEW shares AS SELECT item_id, 100 DIV (qty - 3) AS share FROM shop.lineitems;"

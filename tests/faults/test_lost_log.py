@@ -14,8 +14,8 @@ import pytest
 
 import headgate
 from headgate.errors import FlowFailed, HistoryLost
-from headgate.runtime.backup import restore
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.recovery.backup import restore
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.scheduling.warehouse import Warehouse
 from tests.faults.shop import SPARK
 

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 
 import headgate
 from headgate import Procedure, Warehouse
-from headgate.runtime.procedures import Call
+from headgate.runtime.stages.procedures import Call
 
 FLOWS = """
 CREATE STREAMING TABLE item;

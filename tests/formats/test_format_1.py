@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from headgate.delta.changes import BEGINNING
 from headgate.errors import DefiniteError
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.warehouse import format_2
 from headgate.warehouse.conversions import CONVERSIONS, bring_up_to_date
 from headgate.warehouse.ledger import FORMAT, NEWEST_FORMAT, Ledger

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from headgate import Warehouse
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.service import Server
 from tests.page.browsing import open_browser
 from tests.page.market import open_market, sell

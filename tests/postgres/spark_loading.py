@@ -9,8 +9,8 @@ from pathlib import Path
 from headgate.capture.postgres import snapshot
 from headgate.capture.ranges import LargeLoads
 from headgate.capture.source import Progress
-from headgate.runtime.spark_ranges import SparkRanges
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.sources.spark_ranges import SparkRanges
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.postgres.logged import logged
 
 

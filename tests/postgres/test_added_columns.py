@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 import headgate
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.postgres.warehouses import project, rows
 from tests.waiting import eventually
 

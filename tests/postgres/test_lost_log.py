@@ -14,7 +14,7 @@ import headgate
 from headgate.capture.postgres.problems import SourceHistoryLost
 from headgate.capture.postgres.replication import ReplicationStream
 from headgate.errors import CorruptWarehouse, FlowFailed
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.postgres.logged import logged, source_rows
 from tests.postgres.replaying import events_of
 from tests.postgres.triggered import Capture

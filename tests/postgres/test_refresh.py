@@ -10,7 +10,7 @@ import pytest
 import headgate
 from headgate.capture.postgres.problems import SourceSetup
 from headgate.errors import DefiniteError, FlowFailed, UnknownTable
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.postgres.warehouses import project, rows
 
 TABLES = """

@@ -22,8 +22,8 @@ from pyspark.sql.types import (
 
 import headgate
 from headgate.errors import FlowFailed, SnapshotGone
-from headgate.runtime.spark_sessions import SparkSessions
-from headgate.runtime.wider import holds_all
+from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.tables.wider import holds_all
 from tests.postgres.warehouses import project, rows
 
 FLOWS = """

@@ -10,7 +10,7 @@ import pytest
 import headgate
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceUnreachable
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.postgres.warehouses import CITIES, project, rows
 
 

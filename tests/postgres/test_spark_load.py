@@ -19,8 +19,8 @@ from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import ValueDoesNotFit
 from headgate.capture.ranges import LargeLoads
 from headgate.capture.source import Progress
-from headgate.runtime.spark_ranges import SparkRanges
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.sources.spark_ranges import SparkRanges
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.postgres.logged import logged, source_rows
 from tests.postgres.warehouses import project, rows
 from tests.postgres.writing import writers

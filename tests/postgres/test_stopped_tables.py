@@ -9,7 +9,7 @@ import pytest
 
 import headgate
 from headgate.errors import FlowFailed, SnapshotGone, UnknownTable
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.postgres.warehouses import project, rows
 
 FLOWS = """

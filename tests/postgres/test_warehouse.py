@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 import headgate
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 
 TABLES = """
 CREATE TABLE accounts (id int PRIMARY KEY, branch text NOT NULL, balance numeric(12, 2) NOT NULL,

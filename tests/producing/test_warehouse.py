@@ -22,7 +22,7 @@ import headgate.client
 from headgate import Warehouse
 from headgate.errors import DefiniteError, ProducerBusy
 from headgate.producing import Connection, OnDemand
-from headgate.runtime.procedures import Call, Procedure
+from headgate.runtime.stages.procedures import Call, Procedure
 from headgate.service import Server
 from headgate.warehouse.roles import Roles
 from tests.producing.depot import open_depot, project, rows_of

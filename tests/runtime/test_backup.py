@@ -17,11 +17,11 @@ from headgate.capture.segments import list_segments
 from headgate.config.project import load_project
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse, DefiniteError, EnvironmentProblem, WarehouseBusy
-from headgate.runtime import pinned
-from headgate.runtime.backup import backup, restore
-from headgate.runtime.manifest import BackupUnusable
-from headgate.runtime.pinned import Moment, SourceEnd
-from headgate.runtime.restored import advice
+from headgate.runtime.recovery import pinned
+from headgate.runtime.recovery.backup import backup, restore
+from headgate.runtime.recovery.manifest import BackupUnusable
+from headgate.runtime.recovery.pinned import Moment, SourceEnd
+from headgate.runtime.recovery.restored import advice
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.ledger import Ledger
 from headgate.warehouse.spec import TableSpec

@@ -12,8 +12,8 @@ import headgate
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceHistoryLost
 from headgate.config.project import load_project
-from headgate.runtime.backup import restore
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.recovery.backup import restore
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.postgres.warehouses import CITIES, project, rows
 from tests.scheduling.bank import deposit, open_bank
 from tests.waiting import eventually

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headgate.dataflow.relation import UNTIL
 from headgate.delta.changes import JOB, WEIGHT
-from headgate.runtime.chains import spans
+from headgate.runtime.rows.chains import spans
 
 
 def _changes(*rows: tuple[int | None, str, int, int]) -> pa.Table:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headgate.runtime import definitions
+from headgate.runtime.flows import definitions
 from headgate.sql.lower import lower_view
 from headgate.sql.statements import CreateView, parse_statements
 from tests.sql.catalogs import SHOP

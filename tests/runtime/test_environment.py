@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import EnvironmentProblem
-from headgate.runtime.environment import check_java, check_storage
+from headgate.runtime.spark.environment import check_java, check_storage
 
 
 def java_that_says(folder: Path, version: str) -> dict[str, str]:

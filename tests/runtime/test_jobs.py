@@ -8,7 +8,7 @@ import pytest
 
 from headgate.delta.changes import BEGINNING, JobId
 from headgate.errors import SnapshotGone
-from headgate.runtime.jobs import Job, JobChain
+from headgate.runtime.tables.jobs import Job, JobChain
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.runtime.partitions import Batches, ReadLimit, read_partitions
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.partitions import Batches, ReadLimit, read_partitions
+from headgate.runtime.spark.sessions import SparkSessions
 
 TYPES = """
 SELECT id, CAST(id AS DECIMAL(38, 9)) AS price, CAST(id AS DOUBLE) / 3 AS share, CAST(id AS STRING) AS text, id % 2 = 0 AS even,

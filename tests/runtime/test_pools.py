@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.runtime.pools import (
+from headgate.runtime.spark.pools import (
     MAINTENANCE_WEIGHT,
     POLICIES,
     QUERIES,

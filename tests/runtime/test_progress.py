@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from headgate.capture.source import Progress
 from headgate.cli.reaching import told_by
 from headgate.cli.waiting import waiting
-from headgate.runtime.progress import ProgressLine, ProgressLog, default_progress, describe
+from headgate.runtime.sources.progress import ProgressLine, ProgressLog, default_progress, describe
 
 
 def test_a_line_tells_rows_share_and_remaining_time() -> None:
@@ -44,7 +44,7 @@ def test_the_line_stays_within_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 def test_where_nobody_looks_the_log_has_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     seconds = iter(range(100))
     tell = ProgressLog(now=lambda: float(next(seconds)))
-    with caplog.at_level(logging.INFO, logger="headgate.runtime.progress"):
+    with caplog.at_level(logging.INFO, logger="headgate.runtime.sources.progress"):
         for rows in range(35):
             tell("shop", Progress(rows, 40, timedelta(seconds=5), table="orders", rate=1.0))
         tell("shop", Progress(40, 40, timedelta(0), is_done=True, rate=1.0))

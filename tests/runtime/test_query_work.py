@@ -13,11 +13,11 @@ import pytest
 from pyspark import SparkContext
 
 from headgate.errors import Cancelled, SparkLost
-from headgate.runtime import query_work
-from headgate.runtime.pools import POOL_PROPERTY, QUERIES
-from headgate.runtime.query_work import Interruption, QueryWork, TimeIsOver
-from headgate.runtime.spark_health import SparkHealth
-from headgate.runtime.threads import DaemonThreads
+from headgate.runtime.reading import query_work
+from headgate.runtime.reading.query_work import Interruption, QueryWork, TimeIsOver
+from headgate.runtime.spark.health import SparkHealth
+from headgate.runtime.spark.pools import POOL_PROPERTY, QUERIES
+from headgate.runtime.spark.threads import DaemonThreads
 from tests.waiting import eventually
 
 

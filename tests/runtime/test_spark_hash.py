@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headgate.runtime.spark_hash import xxhash64
+from headgate.runtime.rows.spark_hash import xxhash64
 
 TEXTS = ["", "a", "äö", "seven77", "eight888", "twelve bytes", "x" * 31, "y" * 32, "z" * 33, "0123456789" * 11, None]
 

@@ -16,7 +16,7 @@ from headgate.capture.events import row_schema
 from headgate.capture.streamlog import StreamLog
 from headgate.delta.changes import BEGINNING
 from headgate.errors import ConfigError
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 
 
 def test_each_session_has_its_own_settings(spark_sessions: SparkSessions) -> None:
@@ -75,7 +75,7 @@ def test_spark_reads_the_files_of_a_large_transaction(spark_sessions: SparkSessi
 @pytest.mark.slow
 def test_starting_and_stopping_says_nothing() -> None:
     script = (
-        "from headgate.runtime.spark_sessions import SparkSessions\n"
+        "from headgate.runtime.spark.sessions import SparkSessions\n"
         "sessions = SparkSessions({'spark.master': 'local[1]'}, 'quiet')\n"
         "assert sessions.small.range(3).count() == 3\n"
         "sessions.stop()\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import FlowFailed, TransientError, UnknownTable
-from headgate.runtime.retrying import is_transient, retried
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.retrying import is_transient, retried
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.scheduling.bank import deposit, open_bank, totals
 
 BAD = """

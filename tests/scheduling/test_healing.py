@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import FlowFailed, SnapshotGone
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.scheduling.bank import deposit, open_bank
 
 SHARES = """

@@ -15,7 +15,7 @@ import pytest
 from headgate import Receipt, Warehouse
 from headgate.clock import ManualClock
 from headgate.errors import Cancelled, DefiniteError, TooStale
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.history import LONGEST_TEXT, History, QueryRecord
 from tests.scheduling.bank import deposit, open_bank, totals

@@ -9,7 +9,7 @@ import pytest
 
 from headgate import Warehouse
 from headgate.errors import DefiniteError
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.scheduling.bank import open_bank
 
 WRONG = [

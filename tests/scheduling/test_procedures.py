@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from headgate import Call, Procedure
 from headgate.errors import ConfigError, DefiniteError, FlowFailed
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.scheduling.bank import deposit, open_bank
 
 

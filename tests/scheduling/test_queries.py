@@ -22,9 +22,9 @@ from headgate.capture.source import Freshness
 from headgate.clock import ManualClock
 from headgate.delta.changes import BEGINNING
 from headgate.errors import Cancelled, DefiniteError, HeadgateError, SnapshotGone, StorageFull, TooStale
-from headgate.runtime.answer import Answer as SnapshotAnswer
-from headgate.runtime.reading import Reader, Snapshot
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.reading.answer import Answer as SnapshotAnswer
+from headgate.runtime.reading.reader import Reader, Snapshot
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.scheduling.bank import deposit, open_bank, totals
 from tests.waiting import PATIENCE, eventually
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import Cancelled, Location
-from headgate.runtime.partitions import Batches, ReadLimit
-from headgate.runtime.reads import Reads
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.reading.reads import Reads
+from headgate.runtime.spark.partitions import Batches, ReadLimit
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.sql.references import read_tables
 from tests.scheduling.bank import deposit, open_bank
 from tests.service.scripted import batches_of

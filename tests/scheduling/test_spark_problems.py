@@ -8,8 +8,8 @@ import pytest
 
 from headgate import Warehouse
 from headgate.errors import DefiniteError, FlowFailed, HeadgateError, Location
-from headgate.runtime.spark_problems import _place
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.problems import _place
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.warehouse.spark_errors import without_own_names
 from tests.scheduling.bank import deposit, open_bank
 

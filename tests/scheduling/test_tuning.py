@@ -17,10 +17,10 @@ from headgate.config.project import load_project
 from headgate.config.settings import Project
 from headgate.config.sources import PostgresSourceSettings
 from headgate.errors import ConfigError, DefiniteError
-from headgate.runtime import state as runtime_state
-from headgate.runtime.catalog import WarehouseCatalog
-from headgate.runtime.records import Records
-from headgate.runtime.state import State
+from headgate.runtime.stages import state as runtime_state
+from headgate.runtime.stages.state import State
+from headgate.runtime.tables.catalog import WarehouseCatalog
+from headgate.runtime.tables.records import Records
 from headgate.scheduling.tuning import Change, Tuning
 from headgate.warehouse.ledger import Ledger
 from tests.waiting import PATIENCE, eventually

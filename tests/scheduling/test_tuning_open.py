@@ -13,7 +13,7 @@ from headgate import Warehouse
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.config.gears import LADDERS, Gear
 from headgate.errors import DefiniteError, SnapshotGone
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.postgres import warehouses
 from tests.scheduling.bank import deposit, open_bank, totals
 from tests.waiting import eventually

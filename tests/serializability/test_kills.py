@@ -23,7 +23,7 @@ import pytest
 
 import headgate
 from headgate.capture.postgres.private_server import PostgresServer
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.faults.processes import start
 from tests.serializability import history, world
 from tests.serializability.observing import Run

@@ -10,7 +10,7 @@ import pytest
 import headgate
 from headgate import Warehouse
 from headgate.errors import TooStale
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from tests.scheduling.bank import SPARK, deposit, open_bank
 
 JOBS = 5

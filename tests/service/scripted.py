@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from headgate.errors import Cancelled, DefiniteError
-from headgate.runtime.partitions import Batches, Part, ReadLimit
+from headgate.runtime.spark.partitions import Batches, Part, ReadLimit
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.receipt import Receipt, Waited
 from headgate.scheduling.warehouse import Warehouse

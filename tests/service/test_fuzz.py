@@ -18,7 +18,7 @@ from schemathesis.checks import CheckFunction, load_all_checks, not_a_server_err
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from headgate import Warehouse
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.service import Limits, Server
 from headgate.service.openapi import document
 from tests.scheduling.bank import deposit, open_bank

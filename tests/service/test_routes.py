@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 
 from headgate import errors
 from headgate.errors import DefiniteError, HeadgateError, TransientError
-from headgate.runtime.spark_problems import query_problem
+from headgate.runtime.spark.problems import query_problem
 from headgate.service import Server, app
 from headgate.service.problems import headers_of, status_of
 from tests.service.asking import ask

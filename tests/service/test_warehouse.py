@@ -20,9 +20,9 @@ import headgate.client
 from headgate import Procedure, Receipt, Warehouse
 from headgate.client import Client
 from headgate.errors import ConfigError, DefiniteError, FlowFailed, TooStale, TransientError, UnknownTable
-from headgate.runtime.backup import restore
-from headgate.runtime.manifest import read_manifest
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.recovery.backup import restore
+from headgate.runtime.recovery.manifest import read_manifest
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.service import Server
 from tests.scheduling.bank import FLOWS, deposit, open_bank
 from tests.service.asking import ask, query

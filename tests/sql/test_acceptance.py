@@ -11,9 +11,9 @@ from pyspark.sql.types import StructType
 from headgate.dataflow.flow import MaterializedView
 from headgate.dataflow.graph import Node
 from headgate.errors import DefiniteError, Location
-from headgate.runtime.catalog import TableEntry, WarehouseCatalog
-from headgate.runtime.flows import Planner
-from headgate.runtime.spark_parser import SparkParser
+from headgate.runtime.flows.flows import Planner
+from headgate.runtime.spark.parser import SparkParser
+from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog
 from headgate.sql.guard import require_select
 from headgate.sql.positions import Unread
 from headgate.sql.references import TableText, read_tables

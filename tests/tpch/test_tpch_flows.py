@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headgate
-from headgate.runtime.explain import Explanation
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.flows.explain import Explanation
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.scheduling.warehouse import Warehouse
 from tests.exactness.comparing import Rows, difference
 from tests.exactness.world import SMALL_QUERIES

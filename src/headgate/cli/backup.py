@@ -41,8 +41,8 @@ def _backup_made(place: Place, folder: Path, line: Waiting) -> dict[str, Any]:
     address = address_of(place)
     if address is None:
         from headgate.config.project import load_project
-        from headgate.runtime.backup import backup
-        from headgate.runtime.environment import private_files
+        from headgate.runtime.recovery.backup import backup
+        from headgate.runtime.spark.environment import private_files
 
         storage = load_project(place.file).storage
         require_no_owner(storage)
@@ -68,8 +68,8 @@ def restore_command(place: Place, folder: Path, as_json: bool) -> None:
     headgate restore /backups/shop-monday
     """
     from headgate.config.project import load_project
-    from headgate.runtime.backup import restore
-    from headgate.runtime.environment import private_files
+    from headgate.runtime.recovery.backup import restore
+    from headgate.runtime.spark.environment import private_files
 
     project = load_project(place.file)
     require_no_owner(project.storage)

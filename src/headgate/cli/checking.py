@@ -16,11 +16,11 @@ from headgate.config.project import load_project
 from headgate.config.settings import Project
 from headgate.config.sources import MemorySourceSettings, PostgresSourceSettings, ProducerSourceSettings
 from headgate.errors import EnvironmentProblem, HeadgateError, Problems
-from headgate.runtime.catalog import WarehouseCatalog, source_entry
-from headgate.runtime.definitions import read_statements
-from headgate.runtime.flows import Planner
-from headgate.runtime.sources import declared_schema
-from headgate.runtime.spark_sessions import SparkSessions
+from headgate.runtime.flows.definitions import read_statements
+from headgate.runtime.flows.flows import Planner
+from headgate.runtime.sources.sources import declared_schema
+from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.tables.catalog import WarehouseCatalog, source_entry
 
 Tables = Mapping[str, SourceTable | None]
 """A source's tables; None for one that could not be looked at."""

@@ -11,9 +11,9 @@ from pyspark.sql.types import NullType, StructType
 from headgate.dataflow.flow import AutoCdc, Flow
 from headgate.dataflow.graph import Fragment
 from headgate.errors import Problems
-from headgate.runtime.catalog import TableEntry, WarehouseCatalog, versions_hidden
-from headgate.runtime.definitions import PlainReader, ViewReader, each_flow, target_of
-from headgate.runtime.flows import Planner
+from headgate.runtime.flows.definitions import PlainReader, ViewReader, each_flow, target_of
+from headgate.runtime.flows.flows import Planner
+from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog, versions_hidden
 from headgate.sql.statements import Statement
 
 NOT_CHECKED = "not checked"

@@ -18,7 +18,7 @@ from headgate.errors import WarehouseBusy
 
 if TYPE_CHECKING:
     from headgate.client import Client
-    from headgate.runtime.progress import OnProgress
+    from headgate.runtime.sources.progress import OnProgress
     from headgate.scheduling.warehouse import Warehouse
 
 Address = tuple[str, str | None]
@@ -66,7 +66,7 @@ def _served_here(place: Place) -> Iterator[Address]:
 def open_here(place: Place, line: Waiting) -> Iterator[Warehouse]:
     """The project's warehouse in this process; the line tells how far first loads are."""
     import headgate
-    from headgate.runtime.environment import private_files
+    from headgate.runtime.spark.environment import private_files
 
     _silence_py4j()
     with private_files():
@@ -88,6 +88,6 @@ def _silence_py4j() -> None:
 
 def told_by(line: Waiting) -> OnProgress:
     """Has the line tell how far a source's tables are read, or the log where nobody looks at the line."""
-    from headgate.runtime.progress import ProgressLog, describe
+    from headgate.runtime.sources.progress import ProgressLog, describe
 
     return (lambda source, progress: line.say(describe(source, progress))) if line.is_seen else ProgressLog()

@@ -22,7 +22,7 @@ from headgate.producing.policies import AtOnce, Policy
 from headgate.producing.remote import RemoteChannel
 from headgate.producing.remote_server import RemoteServer
 from headgate.producing.remote_values import Address
-from headgate.runtime.tables import INTERNAL
+from headgate.runtime.tables.tables import INTERNAL
 from headgate.scheduling.warehouse import Warehouse, open_warehouse
 from headgate.warehouse.roles import Roles
 

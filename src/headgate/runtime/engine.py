@@ -26,32 +26,32 @@ from headgate.clock import Clock
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, FlowFailed, HeadgateError, UnknownTable, raise_all
-from headgate.runtime.answer import Answer
-from headgate.runtime.catalog import WarehouseCatalog
-from headgate.runtime.damage import fillable, to_build_over
-from headgate.runtime.descriptions import TableDescription, describe_tables
-from headgate.runtime.environment import check_java, check_storage
-from headgate.runtime.evolution import take_wider_types
-from headgate.runtime.executor import Executor, SequentialExecutor, StagedExecutor
-from headgate.runtime.explain import Explanation, explain_flow
-from headgate.runtime.flow_set import FlowSet
-from headgate.runtime.jobs import Job
-from headgate.runtime.procedures import Procedure
-from headgate.runtime.progress import OnProgress
-from headgate.runtime.reading import Reader
-from headgate.runtime.records import FORGOTTEN, JOB_CLOSED, RESNAPSHOT, STREAM_MARKED, Records
-from headgate.runtime.replica_stage import ReplicaStage
-from headgate.runtime.replicas import Replicas
-from headgate.runtime.scratch import Scratch
-from headgate.runtime.sources import capture_all, next_job, open_source
-from headgate.runtime.spark_ranges import SparkRanges
-from headgate.runtime.spark_sessions import SparkSessions
-from headgate.runtime.state import State
-from headgate.runtime.stored import BatchViews, KeptViews, StoredTable
-from headgate.runtime.streams import open_stream
-from headgate.runtime.tables import INTERNAL, Tables
-from headgate.runtime.upkeep import Upkeep
-from headgate.runtime.view_stage import ViewStage
+from headgate.runtime.execution.executor import Executor, SequentialExecutor, StagedExecutor
+from headgate.runtime.flows.descriptions import TableDescription, describe_tables
+from headgate.runtime.flows.evolution import take_wider_types
+from headgate.runtime.flows.explain import Explanation, explain_flow
+from headgate.runtime.flows.flow_set import FlowSet
+from headgate.runtime.flows.replicas import Replicas
+from headgate.runtime.reading.answer import Answer
+from headgate.runtime.reading.reader import Reader
+from headgate.runtime.recovery.damage import fillable, to_build_over
+from headgate.runtime.sources.progress import OnProgress
+from headgate.runtime.sources.sources import capture_all, next_job, open_source
+from headgate.runtime.sources.spark_ranges import SparkRanges
+from headgate.runtime.sources.streams import open_stream
+from headgate.runtime.spark.environment import check_java, check_storage
+from headgate.runtime.spark.scratch import Scratch
+from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.stages.procedures import Procedure
+from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.stages.state import State
+from headgate.runtime.stages.view_stage import ViewStage
+from headgate.runtime.tables.catalog import WarehouseCatalog
+from headgate.runtime.tables.jobs import Job
+from headgate.runtime.tables.records import FORGOTTEN, JOB_CLOSED, RESNAPSHOT, STREAM_MARKED, Records
+from headgate.runtime.tables.stored import BatchViews, KeptViews, StoredTable
+from headgate.runtime.tables.tables import INTERNAL, Tables
+from headgate.runtime.upkeep.upkeep import Upkeep
 from headgate.sql.names import did_you_mean
 from headgate.warehouse.base import Limits
 from headgate.warehouse.conversions import bring_up_to_date

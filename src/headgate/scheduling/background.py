@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from headgate.delta.changes import NO_JOB
 from headgate.errors import HeadgateError
-from headgate.runtime.upkeep import Upkeep
+from headgate.runtime.upkeep.upkeep import Upkeep
 from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.policy import (

@@ -19,7 +19,7 @@ from headgate.capture.source import Sample, Source
 from headgate.clock import Clock
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError
-from headgate.runtime.sources import CaptureTimedOut
+from headgate.runtime.sources.sources import CaptureTimedOut
 from headgate.scheduling.policy import Cut, Need, plan_cuts
 
 LONGEST_GATHERING = 2.0

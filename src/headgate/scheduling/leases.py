@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from datetime import timedelta
 
-from headgate.runtime.answer import Answer
+from headgate.runtime.reading.answer import Answer
 
 
 class Leases:

@@ -21,11 +21,11 @@ from headgate.capture.memory import MemorySource
 from headgate.capture.source import Sample, Source
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.errors import Cancelled, FlowFailed, HeadgateError, HistoryLost, SnapshotGone, TooStale, TransientError
-from headgate.runtime.executor import Executor
-from headgate.runtime.flow_set import FlowSet
-from headgate.runtime.reading import Reader, Snapshot
-from headgate.runtime.sources import CaptureTimedOut
-from headgate.runtime.state import State
+from headgate.runtime.execution.executor import Executor
+from headgate.runtime.flows.flow_set import FlowSet
+from headgate.runtime.reading.reader import Reader, Snapshot
+from headgate.runtime.sources.sources import CaptureTimedOut
+from headgate.runtime.stages.state import State
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.cutter import Closed, Cutter
 from headgate.scheduling.policy import Close, Join, Need, Offer, Reuse, choose

@@ -10,8 +10,8 @@ from weakref import WeakSet
 from headgate.config.durations import format_duration
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, TooStale
-from headgate.runtime.answer import Answer as SnapshotAnswer
-from headgate.runtime.query_work import Interruption, TimeIsOver
+from headgate.runtime.reading.answer import Answer as SnapshotAnswer
+from headgate.runtime.reading.query_work import Interruption, TimeIsOver
 from headgate.scheduling.bound import Bound, Duration
 from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.errors import HeadgateError
-from headgate.runtime.upkeep import Upkeep
+from headgate.runtime.upkeep.upkeep import Upkeep
 from headgate.scheduling.background import Action
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.scheduler import Scheduler

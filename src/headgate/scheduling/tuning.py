@@ -25,8 +25,8 @@ from headgate.config.project import check_project
 from headgate.config.settings import Project
 from headgate.config.sources import PostgresSourceSettings
 from headgate.errors import ConfigError, DefiniteError, MultipleProblems
-from headgate.runtime.records import SETTING
-from headgate.runtime.state import State
+from headgate.runtime.stages.state import State
+from headgate.runtime.tables.records import SETTING
 
 Value = Any
 """As the project file would have it: durations as text, sizes in bytes, lists and mappings plain."""

@@ -13,12 +13,12 @@ from headgate.config.project import load_project
 from headgate.config.settings import Project
 from headgate.config.sources import PostgresSourceSettings
 from headgate.delta.changes import JobId
-from headgate.runtime.backup import OnCopied, back_up_open
 from headgate.runtime.engine import CAPTURE_WINDOW, Engine
-from headgate.runtime.manifest import Manifest
-from headgate.runtime.procedures import Procedure
-from headgate.runtime.progress import OnProgress, default_progress
-from headgate.runtime.tables import INTERNAL
+from headgate.runtime.recovery.backup import OnCopied, back_up_open
+from headgate.runtime.recovery.manifest import Manifest
+from headgate.runtime.sources.progress import OnProgress, default_progress
+from headgate.runtime.stages.procedures import Procedure
+from headgate.runtime.tables.tables import INTERNAL
 from headgate.scheduling.background import Background
 from headgate.scheduling.bound import Duration
 from headgate.scheduling.cutter import Cutter
@@ -121,7 +121,7 @@ class Warehouse(Engine):
     def backup(self, folder: str | Path, progress: OnCopied | None = None) -> Manifest:
         """Copies ledger, tables and stream logs as they are now into an empty folder, while the warehouse works.
 
-        `headgate.runtime.backup` restores it. `progress` hears how many bytes are done, and of how many.
+        `headgate.runtime.recovery.backup` restores it. `progress` hears how many bytes are done, and of how many.
         """
         self._require_open()
         return back_up_open(self._state, self._keeping_files(), folder, progress)

@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from headgate.errors import DefiniteError, HeadgateError
 from headgate.producing.connect import ADDRESS
 from headgate.producing.remote_values import Address
-from headgate.runtime.tables import INTERNAL
+from headgate.runtime.tables.tables import INTERNAL
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.bodies import read_change, read_fields, read_folder
 from headgate.service.gate import VANISHED, Gate, error_response

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.clock import Clock, SystemClock
 from headgate.errors import Cancelled, SparkLost, TooStale
-from headgate.runtime.query_work import ENDING_SECONDS
-from headgate.runtime.threads import DaemonThreads
+from headgate.runtime.reading.query_work import ENDING_SECONDS
+from headgate.runtime.spark.threads import DaemonThreads
 from headgate.scheduling.history import Outcome
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.bodies import read_query

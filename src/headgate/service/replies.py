@@ -18,8 +18,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headgate.errors import Cancelled, DefiniteError
-from headgate.runtime.partitions import Batches, ReadLimit
-from headgate.runtime.spark_problems import query_problem
+from headgate.runtime.spark.partitions import Batches, ReadLimit
+from headgate.runtime.spark.problems import query_problem
 from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.session import Answer, Session
 from headgate.service.bodies import QueryBody

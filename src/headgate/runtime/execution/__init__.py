@@ -1,0 +1,1 @@
+"""Executors: when several stages run, in which threads, and what a failure stops."""

@@ -1,0 +1,345 @@
+"""Executors: bring tables to the jobs that are wanted of them.
+
+A stage is wanted at a job; it goes there as soon as what it reads is there, and takes all the jobs that it lacks as one
+batch. Both executors keep the same contract; the sequential one has a single thread and goes through the graph in order,
+the staged one (`staged`) gives each stage a thread of its own, so that stages work on different jobs at the same time.
+
+What fails on its data stays failed until `resume`, a view until a later job is wanted of it, whose data may heal what
+failed: everything that needs it is told why, everything else goes on. Other problems (a full disk, a lost connection)
+are told to whoever waits, and met again when someone asks again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+
+from headgate.capture.source import Source
+from headgate.delta.changes import NO_JOB, JobId
+from headgate.errors import DefiniteError, FlowFailed
+from headgate.runtime.execution.backlog import observed
+from headgate.runtime.flows.flow_set import FlowSet
+from headgate.runtime.flows.flows import Stage, zone_of
+from headgate.runtime.spark.pools import POLICIES, POOL_PROPERTY, pool
+from headgate.runtime.stages.maintenance import advance, batch_ends, run_stages
+from headgate.runtime.stages.state import State
+from headgate.runtime.stages.view_stage import ViewStage
+
+_LOGGER = logging.getLogger(__name__)
+
+Sources = Callable[[], Collection[Source]]
+
+_REMEMBERED_RUNS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """A batch of a stage: the jobs (after, upto], and how long it took to run them."""
+
+    stage: str
+    after: JobId
+    upto: JobId
+    seconds: float
+
+
+class Executor(ABC):
+    """Runs stages in threads of its own; its methods may be called from any thread."""
+
+    def __init__(self, state: State, flows: FlowSet, sources: Sources) -> None:
+        self._state = state
+        self._flows = flows
+        self._sources = sources
+        self._changed = threading.Condition()
+        """Notified when a stage has moved or failed, something is wanted, or work is paused or ended."""
+        self._wanted: dict[str, JobId] = {}
+        self._failures: dict[str, BaseException] = {}
+        self._pauses = 0
+        self._running = 0
+        self._closed = False
+        self.executions = 0
+        """How many batches have run."""
+        self.runs: deque[StageRun] = deque(maxlen=_REMEMBERED_RUNS)
+        """The latest of them, where stages are timed one by one."""
+
+    # what is wanted
+
+    def want(self, tables: Iterable[str], upto: JobId) -> None:
+        """Asks for the tables, and all that they derive from, to be brought to a job; returns at once."""
+        with self._changed:
+            stages = self._flows.needed(tables)
+            for stage in stages:
+                tried = self._wanted.get(stage.name, NO_JOB)
+                # A view may go on where a job's data heal what failed before.
+                if not isinstance(self._failures.get(stage.name), FlowFailed) or (
+                    upto > tried and isinstance(stage, ViewStage)
+                ):
+                    self._failures.pop(stage.name, None)
+                self._wanted[stage.name] = max(upto, tried)
+            self._start(stages)
+            self._changed.notify_all()
+
+    def wait(self, tables: Collection[str], upto: JobId, timeout: float | None = None) -> bool:
+        """Waits until the tables are at the job; False when the time is over. Raises why one of them cannot get there."""
+        end = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while True:
+                # Asked anew each time: flows may have been replaced meanwhile.
+                behind = [stage for stage in self._flows.needed(tables) if stage.target.through < upto]
+                if not behind:
+                    return True
+                for stage in behind:
+                    if stage.name in self._failures:
+                        # A copy: several threads may be told.
+                        failure = self._failures[stage.name]
+                        raise copy(failure) from failure.__cause__
+                if self._closed:
+                    raise DefiniteError("the warehouse was closed", hint="open it again")
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._changed.wait(left)
+
+    def settle(self, tables: Collection[str], upto: JobId) -> None:
+        """Waits until the tables are at the job or cannot get there."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or not self._moving(tables, upto))
+
+    def _moving(self, tables: Collection[str], upto: JobId) -> bool:
+        """Whether one of the tables is behind and neither it nor anything that it reads has failed."""
+        stuck: set[str] = set()
+        moving = False
+        for stage in self._flows.needed(tables):
+            if stage.target.through >= upto:
+                continue
+            if stage.name in self._failures or not stuck.isdisjoint(stage.inputs):
+                stuck.add(stage.name)
+            else:
+                moving = True
+        return moving
+
+    def is_wanted(self, stage: str) -> bool:
+        """Whether the stage is wanted at a job that it has not reached, and can get there."""
+        with self._changed:
+            wanted = self._wanted.get(stage)
+            return wanted is not None and stage not in self._failures and self._state.tables.get(stage).through < wanted
+
+    @property
+    def failures(self) -> dict[str, BaseException]:
+        """By the stage's name why it does not go on."""
+        with self._changed:
+            return dict(self._failures)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing that is wanted can run."""
+        with self._changed:
+            return self._running == 0 and not any(self._reach(stage) is not None for stage in self._flows.stages())
+
+    def resume(self) -> None:
+        """Forgets failures: what was wanted is tried again."""
+        with self._changed:
+            self._failures.clear()
+            self._changed.notify_all()
+
+    # pausing
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No stage runs inside the block: the graph may change, and stages may be run by the caller."""
+        with self._changed:
+            self._pauses += 1
+            self._changed.wait_for(lambda: self._running == 0)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._pauses -= 1
+                live = {stage.name for stage in self._flows.stages()}
+                for lost in [name for name in {*self._wanted, *self._failures} if name not in live]:
+                    self._wanted.pop(lost, None)
+                    self._failures.pop(lost, None)
+                self._changed.notify_all()
+
+    def run_here(self, upto: JobId, leave: Collection[str] = ()) -> list[BaseException]:
+        """Brings every stage but those to leave to the job in the calling thread, inside `paused`; gives what failed."""
+        stages = [stage for stage in self._flows.stages() if stage.name not in leave]
+        left = [stage for stage in self._flows.stages() if stage.name in leave]
+        after = min((stage.target.through for stage in stages), default=upto)
+        if after < upto:
+            failed: dict[str, BaseException] = {}
+            for end in self._ends(after, upto):
+                failed |= run_stages(stages, partial(_same, end), self._state.new_batch, self._flows.flow_of, left)
+            with self._changed:
+                self._failures = failed
+        return list(self.failures.values())
+
+    def close(self) -> None:
+        """Ends the threads once what they run is done; whoever waits is told."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads():
+            thread.join()
+
+    # inside
+
+    @abstractmethod
+    def _start(self, stages: Sequence[Stage]) -> None:
+        """Sees to it that a thread works for the stages; called with the lock held."""
+
+    @abstractmethod
+    def _threads(self) -> Sequence[threading.Thread]: ...
+
+    def _ends(self, after: JobId, upto: JobId) -> list[JobId]:
+        """Where batches of all stages end."""
+        zones = [zone for stage in self._flows.stages() if (zone := zone_of(stage)) is not None]
+        if len(set(zones)) < len(zones):
+            # Stages that share a zone take each job together.
+            return [JobId(job) for job in range(after + 1, upto + 1)]
+        return batch_ends(self._state.chain, self._sources(), after, upto, self._state.project.limits.batch_rows)
+
+    def _reach(self, stage: Stage) -> JobId | None:
+        """The job that the stage can go to now, if it is further than it is; called with the lock held."""
+        wanted = self._wanted.get(stage.name)
+        if wanted is None or stage.name in self._failures:
+            return None
+        tables = self._state.tables.by_name
+        reach = min([wanted, *(tables[name].through for name in stage.inputs)])
+        zone = zone_of(stage)
+        if zone is not None:
+            others = [other.target.through for other in self._flows.stages() if zone_of(other) == zone]
+            reach = JobId(min(reach, min(others) + 1))
+        return reach if reach > stage.target.through else None
+
+    @contextmanager
+    def _work(self) -> Iterator[None]:
+        """One execution: entered with the lock held, which it gives back meanwhile."""
+        self._running += 1
+        self._changed.release()
+        try:
+            yield
+        finally:
+            self._changed.acquire()
+            self._running -= 1
+            self.executions += 1
+            self._changed.notify_all()
+
+
+class SequentialExecutor(Executor):
+    """One thread, stage after stage; with `one_by_one`, one job at a time."""
+
+    def __init__(self, state: State, flows: FlowSet, sources: Sources, *, one_by_one: bool = False) -> None:
+        super().__init__(state, flows, sources)
+        self._one_by_one = one_by_one
+        self._thread: threading.Thread | None = None
+
+    def _start(self, stages: Sequence[Stage]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="maintenance", daemon=True)
+            self._thread.start()
+
+    def _threads(self) -> Sequence[threading.Thread]:
+        return [] if self._thread is None else [self._thread]
+
+    def _loop(self) -> None:
+        with self._changed:
+            while not self._closed:
+                ready = [] if self._pauses else [stage for stage in self._flows.stages() if self._reach(stage)]
+                if not ready:
+                    self._changed.wait()
+                    continue
+                wanted = {
+                    stage.name: self._wanted[stage.name]
+                    for stage in self._flows.stages()
+                    if stage.name in self._wanted and stage.name not in self._failures
+                }
+                failed: dict[str, BaseException] = {}
+                with self._work():
+                    try:
+                        failed = self._run(wanted)
+                    except Exception as error:
+                        _LOGGER.warning("maintenance stopped: %s", error)
+                        failed = dict.fromkeys(wanted, error)
+                self._failures |= failed
+
+    def _run(self, wanted: dict[str, JobId]) -> dict[str, BaseException]:
+        stages = [stage for stage in self._flows.stages() if stage.name in wanted]
+        after, upto = min(stage.target.through for stage in stages), max(wanted.values())
+        end = JobId(after + 1) if self._one_by_one else self._ends(after, upto)[0]
+        return run_stages(
+            stages,
+            lambda stage: JobId(min(end, wanted[stage.name])),
+            self._state.new_batch,
+            self._flows.flow_of,
+            [stage for stage in self._flows.stages() if stage.name not in wanted],
+        )
+
+
+class StagedExecutor(Executor):
+    """A thread for every stage: each takes all closed jobs that wait for it, while others work on other jobs."""
+
+    def __init__(self, state: State, flows: FlowSet, sources: Sources) -> None:
+        super().__init__(state, flows, sources)
+        self._stage_threads: dict[str, threading.Thread] = {}
+
+    def _start(self, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            if stage.name not in self._stage_threads:
+                thread = threading.Thread(target=self._loop, args=[stage.name], name=f"stage {stage.name}", daemon=True)
+                self._stage_threads[stage.name] = thread
+                thread.start()
+
+    def _threads(self) -> Sequence[threading.Thread]:
+        return list(self._stage_threads.values())
+
+    def _loop(self, name: str) -> None:
+        with self._changed:
+            while not self._closed:
+                stage = next((stage for stage in self._flows.stages() if stage.name == name), None)
+                if stage is None:
+                    self._stage_threads.pop(name, None)
+                    return
+                reach = None if self._pauses else self._reach(stage)
+                if reach is None:
+                    self._changed.wait()
+                    continue
+                failure: BaseException | None = None
+                pool_name = self._pool(stage)
+                with self._work():
+                    try:
+                        self._run(stage, reach, pool_name)
+                    except Exception as error:
+                        if not isinstance(error, FlowFailed):
+                            _LOGGER.warning("stage stopped: stage=%s: %s", name, error)
+                        failure = error
+                if failure is not None:
+                    self._failures[name] = failure
+
+    def _pool(self, stage: Stage) -> str:
+        """The pool for the stage's next execution; called with the lock held."""
+        weigh = POLICIES[self._state.project.pool_weights]
+        seen = observed(self._flows.stages(), self._wanted, self._reach, self._state)
+        return weigh(seen).get(stage.name, pool(1))
+
+    def _run(self, stage: Stage, reach: JobId, pool_name: str) -> None:
+        self._state.sessions.context.setLocalProperty(POOL_PROPERTY, pool_name)
+        after, began = stage.target.through, time.monotonic()
+        batch = self._state.new_batch()
+        try:
+            end = reach if zone_of(stage) is not None else self._ends(stage.target.through, reach)[0]
+            advance(stage, end, batch, self._flows.flow_of(stage))
+        finally:
+            batch.close()
+            self.runs.append(StageRun(stage.name, after, stage.target.through, time.monotonic() - began))
+
+
+def _same(job: JobId, _: Stage) -> JobId:
+    return job

@@ -1,0 +1,134 @@
+"""What a flow does and how: its graph, which operators are incremental, and what its arrangements cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from headgate.dataflow.flow import AutoCdc
+from headgate.dataflow.graph import (
+    Aggregate,
+    AsOfJoin,
+    Filter,
+    Generate,
+    Join,
+    Node,
+    Project,
+    Repeat,
+    Scan,
+    UnionAll,
+    Window,
+)
+from headgate.dataflow.typed_graph import TypedGraph
+from headgate.runtime.flows.flows import RunningFlow
+from headgate.runtime.stages.view_stage import ViewStage
+from headgate.runtime.tables.stored import StoredTable
+from headgate.warehouse.versioned import VersionedTable
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBytes:
+    """A table that the flow keeps or looks rows up in."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    flow: str
+    is_incremental: bool
+    """Every operator is kept incrementally."""
+    reasons: tuple[str, ...]
+    """Why the rest is not."""
+    graph: str
+    arrangements: tuple[StoredBytes, ...]
+    states: tuple[StoredBytes, ...]
+
+    def __str__(self) -> str:
+        kind = "incremental" if self.is_incremental else "partly incremental"
+        lines = [f"flow {self.flow}: {kind}"]
+        lines += [f"  not incremental: {reason}" for reason in self.reasons]
+        lines += [f"  {line}" for line in self.graph.splitlines()]
+        for title, found in (("arrangements", self.arrangements), ("running sums", self.states)):
+            if found:
+                lines.append(f"  {title}:")
+                lines += [f"    {table.name}: {table.rows:,} rows, {table.bytes:,} bytes" for table in found]
+        return "\n".join(lines)
+
+
+def explain_flow(flow: RunningFlow, stored: Callable[[str], StoredTable]) -> Explanation:
+    plan = flow.plan
+    if isinstance(plan.flow, AutoCdc):
+        cdc = plan.flow
+        kind = f"slowly changing dimension type {cdc.scd_type}"
+        text = f"{kind} of {cdc.source}, keys {', '.join(cdc.keys)}: one step per transaction"
+        return Explanation(plan.name, True, (), text, (), ())
+    lines: list[str] = []
+    states: list[StoredBytes] = []
+    for stage in flow.stages:
+        assert isinstance(stage, ViewStage)
+        if plan.fragment is not None:
+            lines.append(f"stored for the fragment: {stage.name}")
+        lines.extend(_lines(stage.graph.root, stage.graph, 0))
+        states.extend(_size(table.main, table.name) for table in stage.states.values())
+    arrangements = [
+        _size(found, found.spec.name)
+        for table in dict.fromkeys(demand.table for demand in flow.demands)
+        for by, found in stored(table).arrangements.items()
+        if any(demand.by == by and demand.table == table for demand in flow.demands)
+    ]
+    if plan.fragment is not None:
+        lines.append("as written, when a job is read:")
+        lines.extend(f"  {line}" for line in plan.fragment.sql.strip().splitlines())
+        for name, node in plan.fragment.inputs:
+            if isinstance(node, Scan):
+                lines.append(f"  {name}: all of {node.table}")
+    reasons = plan.fragment.reasons if plan.fragment is not None else ()
+    return Explanation(plan.name, plan.fragment is None, reasons, "\n".join(lines), tuple(arrangements), tuple(states))
+
+
+def _size(table: VersionedTable, name: str) -> StoredBytes:
+    return StoredBytes(name, table.count(table.through), table.bytes)
+
+
+def _lines(node: Node, graph: TypedGraph, depth: int) -> Iterator[str]:
+    yield "  " * depth + _describe(node, graph)
+    for child in node.inputs:
+        yield from _lines(child, graph, depth + 1)
+
+
+def _describe(node: Node, graph: TypedGraph) -> str:
+    match node:
+        case Scan():
+            return f"scan {node.table} ({', '.join(output.sql for output in node.outputs)})"
+        case Filter():
+            return f"filter {node.predicate}  [linear]"
+        case Project():
+            shown = [o.name if o.sql.strip("`") == o.name else f"{o.sql} AS {o.name}" for o in node.outputs]
+            return f"project {', '.join(shown)}  [linear]"
+        case Generate():
+            return f"generate {node.generator}  [linear]"
+        case Repeat():
+            return f"repeat {node.times}  [linear]"
+        case UnionAll():
+            return "union all  [linear]"
+        case Join():
+            on = [f"{left} = {right}" for left, right in node.keys] + ([node.residual] if node.residual else [])
+            rule = "bilinear" if node.kind == "inner" or node.at_most_one else "bilinear with match counts"
+            return f"{node.kind} join on {' AND '.join(on) or 'true'}  [{rule}]"
+        case AsOfJoin():
+            on = [f"{left} = {right}" for left, right in node.keys]
+            return f"lookup as of {node.at} on {' AND '.join(on)}, a miss: {node.miss}  [bilinear over time]"
+        case Aggregate():
+            calls = ", ".join(f"{call.function}({', '.join(call.arguments) or '*'})" for call in node.calls)
+            by = f"by {', '.join(node.keys)}" if node.keys else "over all rows"
+            why = graph.recomputed.get(node)
+            rule = "running sums" if why is None else f"touched groups recomputed: {why}"
+            return f"{'aggregate ' + calls if calls else 'distinct'} {by}  [{rule}]"
+        case Window():
+            calls = ", ".join(call.function for call in node.calls)
+            return f"window {calls} by {', '.join(node.partition)}  [touched partitions recomputed]"
+        case _:
+            return type(node).__name__

@@ -1,0 +1,374 @@
+"""Flows at run time: a definition with its tables and the stages that keep them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import ParseException, PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import AtomicType, StructType, TimestampType, _parse_datatype_string
+
+from headgate.dataflow.accumulators import GROUP
+from headgate.dataflow.demands import Demand, demands
+from headgate.dataflow.flow import AutoCdc, Flow, MaterializedView
+from headgate.dataflow.graph import Fragment, Node, Output, Scan, scanned_tables
+from headgate.dataflow.typed_graph import TypedGraph, typed
+from headgate.delta.changes import COPY, ROW_HASH, SURROGATE_KEY, JobId
+from headgate.errors import FlowError
+from headgate.runtime.flows.definitions import fingerprint
+from headgate.runtime.spark.parser import SparkParser
+from headgate.runtime.spark.problems import refusal
+from headgate.runtime.spark.views import Views
+from headgate.runtime.stages.dimension_stage import DimensionStage, event_log
+from headgate.runtime.stages.procedures import ProcedureStage
+from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.stages.view_stage import ViewStage
+from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog, versions_hidden
+from headgate.runtime.tables.stored import StoredTable
+from headgate.runtime.tables.tables import INTERNAL, Checkpoint, Tables
+from headgate.sql.lower import checked_names, lower_view, named_places, view_of
+from headgate.sql.names import did_you_mean, quoted, substituted
+from headgate.sql.positions import Unread
+from headgate.sql.references import TableReference, TableText, read_tables
+from headgate.sql.relations import UnknownTableInFlow
+from headgate.sql.statements import CreateView
+from headgate.sql.uniqueness import unique_keys
+from headgate.warehouse.spark_errors import reason_of
+from headgate.warehouse.spec import TableSpec
+
+_LOGGER = logging.getLogger(__name__)
+
+Stage = ReplicaStage | DimensionStage | ViewStage | ProcedureStage
+
+
+def zone_of(stage: Stage) -> str | None:
+    """The zone whose stages take one job after another, together; None for a stage by itself."""
+    return stage.zone if isinstance(stage, ProcedureStage) else None
+
+
+@dataclass
+class ViewPlan:
+    """An incremental result that is stored: a view's own, or one that its fragment reads."""
+
+    table: str
+    graph: TypedGraph
+    spec: TableSpec
+    state_specs: tuple[TableSpec, ...]
+
+
+@dataclass
+class FlowPlan:
+    """A definition made ready: types, keys, tables; nothing is open yet."""
+
+    flow: Flow
+    entry: TableEntry
+    fingerprint: str
+    views: tuple[ViewPlan, ...] = ()
+    dimension: TableSpec | None = None
+    events: TableSpec | None = None
+    """The log of a dimension whose versions a column orders."""
+
+    @property
+    def name(self) -> str:
+        return self.flow.name
+
+    @property
+    def tables_read(self) -> tuple[str, ...]:
+        if isinstance(self.flow, AutoCdc):
+            return (self.flow.source,)
+        result = self.flow.result
+        nodes = [node for _, node in result.inputs] if isinstance(result, Fragment) else [result]
+        return tuple(dict.fromkeys(table for node in nodes for table in scanned_tables(node)))
+
+    @property
+    def fragment(self) -> Fragment | None:
+        if isinstance(self.flow, MaterializedView) and isinstance(self.flow.result, Fragment):
+            return self.flow.result
+        return None
+
+
+@dataclass
+class RunningFlow:
+    plan: FlowPlan
+    generation: int
+    stages: list[Stage]
+    demands: frozenset[Demand] = field(default_factory=frozenset)
+
+    def tables(self) -> Iterator[StoredTable]:
+        for stage in self.stages:
+            yield from tables_of(stage)
+
+
+def tables_of(stage: Stage) -> Iterator[StoredTable]:
+    """All tables that a stage writes, its target last."""
+    if isinstance(stage, ViewStage):
+        yield from stage.states.values()
+    elif isinstance(stage, DimensionStage) and stage.log is not None:
+        yield stage.log
+    yield stage.target
+
+
+class Planner:
+    """Turns definitions into plans; asks Spark for types, on empty tables.
+
+    Spark is the judge of what a view's query may be. What it accepts as written, but headgate cannot lower or lowers to
+    something that Spark refuses, becomes a fragment of the whole text.
+    """
+
+    def __init__(
+        self, session: SparkSession, catalog: WarehouseCatalog, columns_of: Callable[[str], StructType | None]
+    ) -> None:
+        """`columns_of` gives the source columns that a dimension with history was made with, if it is there already."""
+        self._session = session
+        self._catalog = catalog
+        self._columns_of = columns_of
+        self._parser = SparkParser(session)
+
+    def tables_of(self, view: CreateView) -> tuple[str, ...]:
+        """The tables that a view's query names."""
+        return self._read(view).tables
+
+    def lower(self, view: CreateView) -> MaterializedView:
+        """The view's graph, or its fragment."""
+        try:
+            return lower_view(view, self._catalog)
+        except Unread:
+            return self._as_written(view, "only Spark's own parser reads it")
+        except FlowError as problem:
+            return self._as_written(view, problem.what, problem)
+        except Exception:
+            # A mistake of headgate's own must not refuse what Spark accepts.
+            _LOGGER.info("flow %s cannot be lowered", view.name, exc_info=True)
+            return self._as_written(view, "headgate cannot make an incremental form of it")
+
+    def plan(self, flow: Flow, inputs: Mapping[str, str]) -> FlowPlan:
+        """Plans one flow; `inputs` are the fingerprints of the flows that it may read."""
+        if isinstance(flow, AutoCdc):
+            return self._dimension(flow)
+        try:
+            plan = self._view(flow)
+        except (PySparkException, Py4JJavaError) as error:
+            _LOGGER.info("flow %s: its incremental form is refused: %s", flow.name, reason_of(error).words)
+            plan = self._view(self._as_written(_statement(flow), "headgate cannot make an incremental form of it"))
+        read = [f"{table}={inputs[table]}" for table in plan.tables_read if table in inputs]
+        return replace(plan, fingerprint=fingerprint(plan.flow, plan.entry.schema.simpleString(), *read))
+
+    def plan_as_written(self, plan: FlowPlan, reason: str, inputs: Mapping[str, str]) -> FlowPlan:
+        """The plan of a view whose query is run when it is read, and nothing is stored for it."""
+        assert isinstance(plan.flow, MaterializedView)
+        return self.plan(self._as_written(_statement(plan.flow), reason), inputs)
+
+    def _read(self, view: CreateView) -> TableText:
+        try:
+            return read_tables(view.query_text, view.query_where, self._catalog.hidden)
+        except Unread:
+            return self._parser.read(view.query_text, view.query_where, self._catalog.hidden)
+
+    def _as_written(self, view: CreateView, reason: str, problem: FlowError | None = None) -> MaterializedView:
+        """The whole text as a fragment if Spark accepts it; else the problem that is known, or what Spark says."""
+        read = self._read(view)
+        scans: dict[Scan, str] = {}
+
+        def scan_of(table: TableReference) -> Scan:
+            entry = self._catalog.find(table.name)
+            if entry is None:
+                raise problem or UnknownTableInFlow(
+                    f"unknown table '{table.name}'",
+                    where=view.query_where.within(view.query_text, table.start),
+                    hint=did_you_mean(table.name, self._catalog.names()),
+                )
+            return Scan(entry.name, tuple(Output(name, name) for name in (*entry.schema.names, *table.hidden)))
+
+        def named(table: TableReference) -> str:
+            return scans.setdefault(scan_of(table), f"__input_{len(scans) + 1}")
+
+        fragment = Fragment(
+            read.replaced(named).text,
+            tuple((name, scan) for scan, name in scans.items()),
+            (reason,),
+            not read.is_repeatable,
+        )
+        views = Views(self._session)
+        judged = read.replaced(lambda table: views.of_empty(self._schema_of(scan_of(table))))
+        try:
+            schema = self._session.sql(judged.text).schema
+        except (PySparkException, Py4JJavaError) as error:
+            if problem is not None and not isinstance(error, ParseException):
+                raise problem from None
+            words, where = refusal(error, judged, view.query_where)
+            raise FlowError(f"flow {view.name}: {words}", where=where) from None
+        finally:
+            views.close()
+        places = named_places(view.query_text, view.query_where)
+        return view_of(view, fragment, checked_names(schema.names, view.query_where, places))
+
+    def _schema_of(self, scan: Scan) -> StructType:
+        entry = self._catalog.find(scan.table)
+        assert entry is not None
+        return StructType([entry.full_schema[output.sql] for output in scan.outputs])
+
+    def _dimension(self, flow: AutoCdc) -> FlowPlan:
+        source = self._catalog.find(flow.source)
+        if source is None or "." not in flow.source:
+            raise FlowError(
+                f"flow {flow.flow} reads {flow.source}, which is not a source table",
+                where=flow.where,
+                hint=f"AUTO CDC reads source tables: {', '.join(name for name in self._catalog.names() if '.' in name)}",
+            )
+        columns = self._columns_of(flow.name) if flow.scd_type == 2 else None
+        if columns is not None:
+            # History cannot be made again: it keeps its columns when the source gets more.
+            source = replace(source, schema=columns)
+        flow = _spelled(flow, source)
+        moment = source.schema[flow.sequence_by].dataType if flow.sequence_by is not None else TimestampType()
+        hidden = versions_hidden(moment) if flow.scd_type == 2 else StructType()
+        schema = StructType([*source.schema.fields, *hidden.fields])
+        key = (*flow.keys, SURROGATE_KEY) if flow.scd_type == 2 else flow.keys
+        entry = TableEntry(flow.name, source.schema, hidden, flow.keys, is_versioned=flow.scd_type == 2)
+        return FlowPlan(
+            flow,
+            entry,
+            fingerprint(flow, schema.simpleString()),
+            dimension=TableSpec(flow.name, schema, key),
+            events=event_log(flow, source.schema) if flow.scd_type == 2 and flow.sequence_by is not None else None,
+        )
+
+    def _view(self, flow: MaterializedView) -> FlowPlan:
+        views = Views(self._session)
+        try:
+            return self._analysed(flow, views)
+        finally:
+            views.close()
+
+    def _analysed(self, flow: MaterializedView, views: Views) -> FlowPlan:
+        empty: dict[str, str] = {}
+
+        def table(name: str) -> str:
+            if name not in empty:
+                entry = self._catalog.find(name)
+                assert entry is not None
+                empty[name] = views.of_empty(entry.full_schema)
+            return empty[name]
+
+        def analyse(text: str) -> dict[str, str]:
+            schema = self._session.sql(text).schema
+            return {column.name: column.dataType.simpleString() for column in schema.fields}
+
+        if not isinstance(flow.result, Fragment):
+            plan = self._stored(flow.name, flow.result, typed(flow.result, table, analyse))
+            visible = StructType([plan.spec.schema[name] for name in flow.outputs])
+            key = None if ROW_HASH in plan.spec.key else plan.spec.key
+            entry = TableEntry(flow.name, visible, StructType(), key)
+            return FlowPlan(flow, entry, "", (plan,))
+        plans = []
+        mapping = {}
+        for name, node in flow.result.inputs:
+            if isinstance(node, Scan):
+                columns = ", ".join(f"{quoted(o.sql)} AS {quoted(o.name)}" for o in node.outputs)
+                mapping[name] = f"(SELECT {columns} FROM {table(node.table)})"
+            else:
+                plan = self._stored(f"{flow.name}.{name}", node, typed(node, table, analyse))
+                plans.append(plan)
+                shown = StructType([plan.spec.schema[column] for column in node.columns])
+                mapping[name] = views.of_empty(shown)
+        schema = self._session.sql(substituted(flow.result.sql, mapping)).schema
+        entry = TableEntry(flow.name, schema, StructType(), None, is_fragment=True)
+        return FlowPlan(flow, entry, "", tuple(plans))
+
+    def _stored(self, table: str, node: Node, graph: TypedGraph) -> ViewPlan:
+        types = graph.types[node]
+        schema = StructType()
+        for column in node.columns:
+            schema.add(column, _parse_datatype_string(types[column]))
+        keys = sorted(unique_keys(node, self._catalog), key=lambda key: (len(key), sorted(key)))
+        key = tuple(column for column in node.columns if column in keys[0]) if keys and keys[0] else ()
+        if not key:
+            schema = schema.add(ROW_HASH, "long").add(COPY, "integer")
+            key = (ROW_HASH, COPY)
+        states = []
+        for number, (state, form) in enumerate(graph.forms.items()):
+            state_schema = StructType()
+            for column in state.keys:
+                state_schema.add(column, _parse_datatype_string(graph.types[state][column]))
+            if not state.keys:
+                state_schema.add(GROUP, "integer")
+            for accumulator in form.accumulators:
+                state_schema.add(accumulator.name, _parse_datatype_string(accumulator.type))
+            states.append(TableSpec(f"{table}${number}", state_schema, form.keys(state)))
+        return ViewPlan(table, graph, TableSpec(table, schema, key), tuple(states))
+
+
+def _statement(flow: MaterializedView) -> CreateView:
+    return CreateView(flow.name, flow.text, flow.where, flow.query_where, flow.properties)
+
+
+def _spelled(flow: AutoCdc, source: TableEntry) -> AutoCdc:
+    """The flow with its source's and columns' names as the source spells them; EXCEPT becomes the columns that remain."""
+    known = {name.casefold(): name for name in source.schema.names}
+
+    def column(name: str) -> str:
+        if name.casefold() not in known:
+            raise FlowError(
+                f"{source.name} has no column {name}",
+                where=flow.where,
+                hint=f"its columns are {', '.join(source.schema.names)}",
+            )
+        return known[name.casefold()]
+
+    keys = tuple(column(name) for name in flow.keys)
+    sequence_by = column(flow.sequence_by) if flow.sequence_by is not None else None
+    if sequence_by is not None and not isinstance(source.schema[sequence_by].dataType, AtomicType):
+        raise FlowError(
+            f"{sequence_by} of {source.name} cannot order versions, it is a {source.schema[sequence_by].dataType.simpleString()}",
+            where=flow.where,
+            hint="SEQUENCE BY takes a number, a time or a text",
+        )
+    track = tuple(column(name) for name in flow.track) if flow.track is not None else None
+    if flow.track_except:
+        left_out = {*keys, sequence_by, *(column(name) for name in flow.track_except)}
+        track = tuple(name for name in source.schema.names if name not in left_out)
+    return replace(flow, source=source.name, keys=keys, sequence_by=sequence_by, track=track, track_except=())
+
+
+def open_flow(
+    plan: FlowPlan,
+    generation: int,
+    tables: Tables,
+    checkpoints: Mapping[str, Checkpoint],
+    through: JobId,
+    replica: Callable[[str], ReplicaStage],
+    newest_commit_at: Callable[[JobId], datetime | None],
+) -> RunningFlow:
+    """Opens the flow's tables at their checkpoints (new ones empty, at job `through`) and makes its stages."""
+
+    def opened(path: str, spec: TableSpec) -> StoredTable:
+        return tables.open(path, spec, checkpoints.get(path), through)
+
+    if plan.dimension is not None:
+        assert isinstance(plan.flow, AutoCdc)
+        target = opened(table_path(plan.name, generation), plan.dimension)
+        log = None
+        if plan.events is not None:
+            log = opened(f"{INTERNAL}/states/{table_path(plan.name, generation)}/events", plan.events)
+        return RunningFlow(plan, generation, [DimensionStage(plan.flow, replica(plan.flow.source), target, log)])
+    stages: list[Stage] = []
+    wanted: set[Demand] = set()
+    for view in plan.views:
+        states = {
+            node: opened(f"{INTERNAL}/states/{table_path(view.table, generation)}/{number}", spec)
+            for number, (node, spec) in enumerate(zip(view.graph.states, view.state_specs, strict=True))
+        }
+        path = table_path(view.table, generation)
+        target = opened(path if plan.fragment is None else f"{INTERNAL}/inputs/{path}", view.spec)
+        stages.append(ViewStage(plan.name, view.graph, target, states, tables.by_name, newest_commit_at))
+        wanted |= demands(view.graph)
+    return RunningFlow(plan, generation, stages, frozenset(wanted))
+
+
+def table_path(name: str, generation: int) -> str:
+    """Where a flow's table lies: its name, from the second definition on with its number."""
+    return name if generation == 1 else f"{name}.{generation}"

@@ -1,0 +1,281 @@
+"""The replicas of all source tables: opened as the ledger has them, and widened when a source's table has more columns.
+
+A source that cannot be reached now delivers no tables; what the ledger knows of them is enough to read their snapshots.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.types import StructType, _parse_datatype_string
+
+from headgate.capture.memory import MemorySource
+from headgate.capture.producer import ProducerSource
+from headgate.capture.source import Source, SourceTable
+from headgate.dataflow.relation import quoted
+from headgate.delta.changes import ROW_NUMBER, JobId
+from headgate.errors import ConfigError, CorruptWarehouse, DefiniteError, FlowFailed
+from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.stages.state import Entries, State
+from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog, hidden_of, source_entry
+from headgate.runtime.tables.records import ARRANGEMENT, SOURCE_TABLE, Records
+from headgate.runtime.tables.stored import KeptViews
+from headgate.runtime.tables.tables import INTERNAL, Tables
+from headgate.runtime.tables.wider import outgrown, widened
+from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.store import Verify
+
+_LOGGER = logging.getLogger(__name__)
+
+Record = Callable[[Sequence[tuple[str, Mapping[str, Any]]]], None]
+
+
+class Replicas:
+    """One stage per source table, by its full name."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        catalog: WarehouseCatalog,
+        kept: KeptViews,
+        records: Records,
+        record: Record,
+        verify: Verify,
+    ) -> None:
+        self.stages: dict[str, ReplicaStage] = {}
+        self._tables = tables
+        self._catalog = catalog
+        self._kept = kept
+        self._records = records
+        self._record = record
+        self._verify = verify
+
+    def open(self, source: Source, names: Iterable[str], newest: JobId) -> None:
+        """Opens the replicas of a source's tables; those that are new to the warehouse begin after job `newest`."""
+        for name in names:
+            found = source.tables.get(name)
+            full = f"{source.name}.{name}"
+            if not self._is_known(full):
+                if found is None:
+                    assert source.unopened is not None
+                    raise source.unopened
+                self._remember(full, found, newest)
+            known = self._known(full)
+            if isinstance(source, MemorySource) and widened(known, source.tables[name]) is None:
+                raise ConfigError(
+                    f"the table {full} was declared as {known.schema.simpleString()} with key {', '.join(known.key)} before",
+                    hint="declare it as it was, or under another name",
+                )
+            self._open(source, name, known)
+        self.widen(source)
+
+    def open_declared(self, source: ProducerSource, newest: JobId) -> None:
+        """Opens the replicas of the tables that programs declared."""
+        begins = f"{source.name}."
+        names = [
+            full.removeprefix(begins)
+            for full, record in self._records.sources.items()
+            if full.startswith(begins) and record.get("declared") and self._is_known(full)
+        ]
+        for name in names:
+            source.declare(self._known(begins + name))
+        self.open(source, names, newest)
+
+    def declare(self, source: ProducerSource, table: SourceTable, newest: JobId) -> None:
+        """A new table, from job `newest` on."""
+        full = f"{source.name}.{table.name}"
+        self._record(
+            [(SOURCE_TABLE, {**self._described(full, table, newest, self._generation(full)), "declared": True})]
+        )
+        source.declare(table)
+        self.open(source, [table.name], newest)
+
+    def drop(self, source: ProducerSource, name: str) -> None:
+        """Archives a table that a program declared: its files stay until one of that name is declared again."""
+        full = f"{source.name}.{name}"
+        record = self._records.sources[full]
+        if not record.get("declared"):
+            raise DefiniteError(f"the project file declares {full}", hint="remove it there")
+        self._record([(SOURCE_TABLE, {**record, "dropped": True})])
+        source.forget(name)
+        del self.stages[full]
+        self._tables.remove(full)
+        self._kept.forget(full)
+        self._catalog.remove(full)
+
+    def are_narrow(self, source: Source) -> bool:
+        """Whether a table at the source has columns that its replica lacks, or wider types."""
+        return bool(self.outgrown(source)) or any(
+            not set(table.schema.names) <= set(self.stages[full].target.spec.columns)
+            for name, table in source.tables.items()
+            if (full := f"{source.name}.{name}") in self.stages
+        )
+
+    @property
+    def damaged(self) -> list[TableEntry]:
+        """Those that could not be opened, as flows see them."""
+        return [source_entry(full, self._known(full)) for full in self._records.sources if full in self._tables.damaged]
+
+    def set_aside(self, full: str, damage: CorruptWarehouse) -> None:
+        """Takes a damaged replica out of use."""
+        _LOGGER.warning("a table is damaged: table=%s: %s", full, damage)
+        self._tables.damaged[full] = damage
+        if self.stages.pop(full, None) is not None:
+            self._tables.remove(full)
+            self._kept.forget(full)
+            self._catalog.remove(full)
+
+    def begin_anew(self, full: str, source: Source, newest: JobId, more: Entries) -> None:
+        """Goes on with an empty replica in place of a damaged one, which its source fills again; `more` goes with that."""
+        known = self._known(full)
+        described = self._described(full, known, newest, self._generation(full) + 1)
+        self._record([(SOURCE_TABLE, {**described, "unfilled": True}), *more])
+        self._open(source, known.name, known, filling=True)
+
+    def filled(self, full: str) -> None:
+        """The source has filled a replica that began anew."""
+        self._record([(SOURCE_TABLE, {**self._records.sources[full], "unfilled": False})])
+
+    def widen(self, source: Source) -> None:
+        """Gives replicas the columns that their tables at the source have more."""
+        for name, table in source.tables.items():
+            full = f"{source.name}.{name}"
+            if full not in self.stages:
+                continue
+            known = self._known(full)
+            wider = widened(known, table)
+            # A table that changed in another way is stopped by its stage.
+            if wider is None or wider == known:
+                continue
+            self._verify()
+            self.stages[full].target.main.widen(_spec(full, wider))
+            self._kept.forget(full)
+            self._remember(full, wider, JobId(self._records.sources[full]["since"]))
+            self._catalog.add(source_entry(full, wider))
+
+    def outgrown(self, source: Source) -> list[tuple[str, SourceTable]]:
+        """Replicas by name that are too narrow for what was read of their tables, and what they should look like."""
+        found = [
+            (f"{source.name}.{name}", outgrown(self._known(f"{source.name}.{name}"), table))
+            for name, table in source.tables.items()
+            if name not in source.problems and f"{source.name}.{name}" in self.stages
+        ]
+        return [(full, wider) for full, wider in found if wider is not None]
+
+    def replace(self, full: str, wider: SourceTable, state: State, more: Entries) -> None:
+        """Goes on with a copy of a replica that has wider types; `more` is written to the ledger together with that."""
+        old = self.stages[full]
+        job, generation = old.target.through, self._generation(full) + 1
+        path, spec = _path(full, generation), _spec(full, wider)
+        self._tables.folder(path).delete_folder()
+        fresh = self._tables.open(path, spec, None, JobId(job - 1))
+        batch = state.new_batch()
+        try:
+            views = batch.views(old.target.count(job))
+            query = f"SELECT {_cast(spec.schema, old.target.spec.columns)} FROM {views.whole(old.target, job)}"
+            fresh.apply(batch.appeared(spec, query, job, views), job)
+            stale = [record for record in self._records.arrangements.values() if record.table == full]
+            forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
+            described = self._described(full, wider, JobId(self._records.sources[full]["since"]), generation)
+            state.checkpoint([(fresh.main, job)], [(SOURCE_TABLE, described), *forgotten, *more])
+        finally:
+            batch.close()
+        self._delete_forgotten(full)
+        self._kept.forget(full)
+        self._tables.add(fresh)
+        self.stages[full] = ReplicaStage(old.source, wider.name, fresh)
+        self._catalog.add(source_entry(full, wider))
+
+    def warn_of_missed_versions(self, dimension: str, table: str) -> None:
+        """Tells once, when a dimension with history is made over a source that does not see every version."""
+        source = self.stages[table].source
+        if not source.capabilities.intermediate_versions:
+            _LOGGER.warning(
+                "dimension has only the versions that polls saw: dimension=%s table=%s; capture by log or trigger sees all",
+                dimension,
+                table,
+            )
+
+    def stopped(self) -> list[FlowFailed]:
+        """Tables that cannot be followed any further, whether a job has come to that point or not."""
+        return [failure for stage in self.stages.values() if (failure := stage.stopped) is not None]
+
+    def _open(self, source: Source, name: str, table: SourceTable, *, filling: bool = False) -> None:
+        full = f"{source.name}.{name}"
+        if self._records.sources[full].get("unfilled") and not filling:
+            hint = f"`headgate refresh --table {full}` reads it whole again"
+            self.set_aside(full, CorruptWarehouse(f"{full} was damaged, and filling it again was cut short", hint=hint))
+            return
+        generation = self._generation(full)
+        path = _path(full, generation)
+        if generation > 1:
+            # What was replaced, as far as a crash or a reader kept it.
+            self._tables.folder(_path(full, generation - 1)).delete_folder()
+            self._delete_forgotten(full)
+        since = JobId(self._records.sources[full]["since"])
+        try:
+            stored = self._tables.open(path, _spec(full, table), self._records.checkpoints.get(path), since)
+        except CorruptWarehouse as damage:
+            self.set_aside(full, damage)
+            return
+        self._tables.add(stored)
+        self.stages[full] = ReplicaStage(source, name, stored)
+        self._catalog.add(source_entry(full, table))
+
+    def _delete_forgotten(self, full: str) -> None:
+        """Arrangements with old types: new ones take their place."""
+        for record in self._records.arrangements.values():
+            if record.table == full and not record.columns:
+                self._tables.folder(record.path).delete_folder()
+
+    def _known(self, full: str) -> SourceTable:
+        record = self._records.sources[full]
+        found = record.get("schema")
+        schema = _parse_datatype_string(record["columns"]) if found is None else StructType.fromJson(found)
+        assert isinstance(schema, StructType)
+        return SourceTable(full.partition(".")[2], schema, tuple(record["key"]))
+
+    def _generation(self, full: str) -> int:
+        """How many tables the replica has been, the present one included."""
+        record = self._records.sources.get(full, {})
+        return int(record.get("generation", 1)) + bool(record.get("dropped"))
+
+    def _is_known(self, full: str) -> bool:
+        return full in self._records.sources and not self._records.sources[full].get("dropped")
+
+    def _remember(self, full: str, table: SourceTable, since: JobId) -> None:
+        described = self._described(full, table, since, self._generation(full))
+        declared = self._is_known(full) and self._records.sources[full].get("declared", False)
+        self._record([(SOURCE_TABLE, {**described, "declared": declared})])
+
+    def _described(self, full: str, table: SourceTable, since: JobId, generation: int) -> dict[str, Any]:
+        return {
+            "table": full,
+            "since": since,
+            "generation": generation,
+            "columns": table.schema.simpleString(),
+            "schema": table.schema.jsonValue(),
+            "key": list(table.key),
+        }
+
+
+def _path(full: str, generation: int) -> str:
+    source, _, name = full.partition(".")
+    return f"{INTERNAL}/replicas/{source}/{name}" + (f"-{generation}" if generation > 1 else "")
+
+
+def _cast(schema: StructType, known: Collection[str]) -> str:
+    """The columns of a schema as expressions over a table that may lack some, or has narrower types."""
+    return ", ".join(
+        f"CAST({quoted(field.name) if field.name in known else 'NULL'} AS {field.dataType.simpleString()})"
+        f" AS {quoted(field.name)}"
+        for field in schema.fields
+    )
+
+
+def _spec(name: str, table: SourceTable) -> TableSpec:
+    schema = StructType([*table.schema.fields, *hidden_of(table).fields])
+    return TableSpec(name, schema, table.key or (ROW_NUMBER,))

@@ -1,0 +1,1 @@
+"""Reading: pinned snapshots, answers, and reads that several answers share."""

@@ -1,0 +1,154 @@
+"""What Spark does for queries, in threads of its own: whoever asked can call it off, and stop waiting for what does not end.
+
+    caller     waits for the result, the end of its time, or that it is called off
+    thread     plans and reads; its Spark jobs carry the query's tag and are in the pool of queries
+
+Work that was called off ends when Spark has ended its tasks, which are interrupted. What has not ended after ten seconds (a loop
+inside one row, a plan that computes a huge constant) cannot be ended: Spark is given up as lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
+from headgate.errors import Cancelled, SparkLost
+from headgate.runtime.spark.health import SparkHealth
+from headgate.runtime.spark.pools import POOL_PROPERTY, QUERIES
+from headgate.runtime.spark.threads import DaemonThreads
+
+ENDING_SECONDS = 10.0
+"""How long work that was called off may take to end."""
+_AGAIN_SECONDS = 0.2
+"""Between two attempts to call it off: it may be about to begin a job."""
+_LOOK_SECONDS = 0.02
+_TAGS = "spark.job.tags"
+"""The property that Spark keeps a job's tags in."""
+
+Found = TypeVar("Found")
+
+
+class TimeIsOver(Exception):
+    """The work was not done in time; it has ended."""
+
+
+class Interruption:
+    """One query's switch: turned by any thread, it ends the query's waiting and its work in Spark."""
+
+    def __init__(self) -> None:
+        self.tag = f"headgate-{uuid.uuid4().hex}"
+        self.called_off: Future[None] = Future()
+        self._lock = threading.Lock()
+        self._at_work = 0
+
+    @property
+    def is_set(self) -> bool:
+        return self.called_off.done()
+
+    def set(self) -> None:
+        """Ends what the query does now; without effect on an answer that nobody reads at the moment."""
+        with self._lock:
+            if self._at_work and not self.is_set:
+                self.called_off.set_result(None)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Inside the block there is something to end."""
+        with self._lock:
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._at_work -= 1
+
+    def check(self) -> None:
+        if self.is_set:
+            raise Cancelled("the query was cancelled")
+
+
+class QueryWork:
+    """May be used by many threads."""
+
+    def __init__(self, context: SparkContext, health: SparkHealth) -> None:
+        self._context = context
+        self._health = health
+        self._is_local = (context.master or "").startswith("local")
+        self._threads = DaemonThreads("spark-query", self._prepare)
+        self._calls_off = DaemonThreads("spark-call-off")
+
+    def run(self, work: Callable[[], Found], interruption: Interruption, until: float | None = None) -> Found:
+        """The work's result. Raises `Cancelled`, or `TimeIsOver` at an instant of the monotonic clock, once the work has ended,
+        and `SparkLost` when it does not end."""
+        interruption.check()
+        self._health.require()
+        future = self._threads.submit(lambda: self._tagged(work, interruption.tag))
+        try:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            either: tuple[Future[Any], ...] = (future, interruption.called_off)
+            wait(either, left, FIRST_COMPLETED)
+        except BaseException:
+            # Ctrl-C in a program.
+            self._calls_off.submit(lambda: self._called_off(interruption.tag))
+            raise
+        if not future.done():
+            self._end(future, interruption.tag)
+            interruption.check()
+            raise TimeIsOver
+        try:
+            return future.result()
+        except (Py4JError, OSError):
+            self._health.require()
+            raise
+
+    def _prepare(self) -> None:
+        self._context.setLocalProperty(POOL_PROPERTY, QUERIES)
+        self._context.setInterruptOnCancel(True)
+
+    def _tagged(self, work: Callable[[], Found], tag: str) -> Found:
+        self._context.addJobTag(tag)
+        try:
+            return work()
+        finally:
+            self._context.removeJobTag(tag)
+
+    def _end(self, future: Future[Found], tag: str) -> None:
+        """Calls the work off until it has ended, and its tasks with it: Spark forgets a job before its tasks have ended."""
+        end = time.monotonic() + ENDING_SECONDS
+        while (left := end - time.monotonic()) > 0:
+            # Not in this thread: a Spark that hangs does not answer.
+            tasks = self._calls_off.submit(lambda: self._called_off(tag))
+            both: tuple[Future[Any], ...] = (future, tasks)
+            if wait(both, min(left, _AGAIN_SECONDS)).not_done:
+                continue
+            if tasks.exception() is not None:
+                self._health.require()
+            elif tasks.result() == 0:
+                return
+            time.sleep(_LOOK_SECONDS)
+        self._health.lose(f"what it does for a query could not be ended within {ENDING_SECONDS:.0f} s")
+        self._health.require()
+        raise SparkLost("Spark is being closed")
+
+    def _called_off(self, tag: str) -> int:
+        """Cancels the jobs; gives how many of their tasks still run. On a cluster, executors with such tasks are ended by Spark."""
+        self._context.cancelJobsWithTag(tag)
+        if not self._is_local:
+            return 0
+        assert self._context._jsc is not None
+        root = self._context._jsc.sc().taskScheduler().rootPool()
+        # Without fair scheduling there is one pool.
+        pool = root.getSchedulableByName(QUERIES) or root
+        return sum(
+            tasks.runningTasks()
+            for tasks in pool.schedulableQueue().toArray()
+            if tag in (tasks.taskSet().properties().getProperty(_TAGS) or "")
+        )

@@ -1,0 +1,74 @@
+"""Reading rows into this program: how many answers are at it, and once for all who ask the same of the same snapshot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from weakref import WeakValueDictionary
+
+from headgate.runtime.spark.partitions import Batches, ReadLimit
+
+_LOOK_SECONDS = 0.1
+"""How often a reader that waits for another one looks whether it may wait on."""
+
+
+class Reads:
+    """All answers that are open."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        """Answers whose rows are being read just now."""
+        self._lock = threading.Lock()
+        self._rows: WeakValueDictionary[Hashable, Rows] = WeakValueDictionary()
+
+    def rows(self, same: Hashable = None) -> Rows:
+        """The rows of an answer, shared with the open ones that are the same; None is the same as no other."""
+        if same is None:
+            return Rows(self.counted)
+        with self._lock:
+            found = self._rows.get(same)
+            if found is None:
+                self._rows[same] = found = Rows(self.counted)
+            return found
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        with self._lock:
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.running -= 1
+
+
+class Rows:
+    """The rows of one answer, or of several that are the same."""
+
+    def __init__(self, counted: Callable[[], AbstractContextManager[None]]) -> None:
+        self.counted = counted
+        self._lock = threading.Lock()
+        self._read: dict[ReadLimit, Batches] = {}
+
+    def batches(
+        self, limit: ReadLimit, read: Callable[[], Batches], check: Callable[[], None] = lambda: None
+    ) -> Batches:
+        """What was read before, or is being read; whoever waits reads by itself when that fails or is called off.
+
+        `check` raises when the caller is to wait no longer.
+        """
+        while not self._lock.acquire(timeout=_LOOK_SECONDS):
+            check()
+        try:
+            found = self._read.get(limit)
+            if found is None:
+                with self.counted():
+                    found = self._read[limit] = read()
+            return found
+        finally:
+            self._lock.release()
+
+    def unread(self) -> Rows:
+        """The same, to be held in its place once nobody reads it any more."""
+        return Rows(self.counted)

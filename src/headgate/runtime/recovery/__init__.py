@@ -1,0 +1,1 @@
+"""Backups and restoring, with the files of a warehouse pinned at one ledger version."""

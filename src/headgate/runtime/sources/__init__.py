@@ -1,0 +1,1 @@
+"""Sources as the engine opens them: their stream logs, their positions in a cut, large first loads, progress."""

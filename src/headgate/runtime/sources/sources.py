@@ -1,0 +1,133 @@
+"""The sources of a project: opening them (each kind is one line in `open_source`), and cuts through what they captured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import partial
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType, _parse_datatype_string
+
+from headgate.capture.memory import MemorySource
+from headgate.capture.producer import ProducerSource
+from headgate.capture.ranges import LargeLoads
+from headgate.capture.source import Sample, Source, SourceTable
+from headgate.capture.streamlog import StreamLog
+from headgate.clock import Clock
+from headgate.config.sources import (
+    MemorySourceSettings,
+    PostgresSourceSettings,
+    ProducerSourceSettings,
+    SourceSettings,
+)
+from headgate.delta.changes import JobId
+from headgate.errors import ConfigError, HeadgateError, TransientError
+from headgate.runtime.sources.progress import OnProgress
+from headgate.runtime.tables.jobs import Job, JobChain
+
+
+class CaptureTimedOut(TransientError):
+    """A source did not deliver what it had acknowledged within the time that was given."""
+
+
+def open_source(
+    project: str,
+    name: str,
+    settings: SourceSettings,
+    log: StreamLog,
+    clock: Clock,
+    progress: OnProgress | None = None,
+    large: LargeLoads | None = None,
+) -> Source:
+    """Opens a source; `progress` hears how far its tables are read when that takes a while, `large` reads large ones."""
+    match settings:
+        case MemorySourceSettings():
+            return MemorySource(name, _declared_tables(name, settings), log, clock)
+        case ProducerSourceSettings():
+            return ProducerSource(name, _declared_tables(name, settings), log, clock)
+        case PostgresSourceSettings():
+            from headgate.capture.postgres.source import PostgresSource
+
+            heard = None if progress is None else partial(progress, name)
+            return PostgresSource(project, name, settings, log, clock, heard, large)
+
+
+def capture_all(sources: Mapping[str, Source], window: timedelta) -> tuple[dict[str, Sample], list[HeadgateError]]:
+    """Captures what every source has acknowledged by now; gives where each stood, and why some did not deliver.
+
+    All sources are asked first and waited for afterwards, so that they work at the same time.
+    """
+    asked: dict[str, Sample] = {}
+    captured: dict[str, Sample] = {}
+    missing: list[HeadgateError] = []
+    for name, source in sources.items():
+        try:
+            asked[name] = source.sample()
+        except HeadgateError as error:
+            missing.append(error)
+    for name, sample in asked.items():
+        try:
+            if sources[name].capture(sample, window):
+                captured[name] = sample
+                continue
+            missing.append(
+                CaptureTimedOut(
+                    f"source {name} did not deliver its newest changes within {window.total_seconds():g} s",
+                    hint="look at the source's load and connection, or allow a longer deadline",
+                )
+            )
+        except HeadgateError as error:
+            missing.append(error)
+    return captured, missing
+
+
+def next_job(
+    sources: Mapping[str, Source], chain: JobChain, samples: Mapping[str, Sample], now: datetime
+) -> tuple[Job | None, dict[str, datetime]]:
+    """The job that holds all that is captured, None when the newest one holds it already; and as of when per source."""
+    newest = chain.newest
+    cut: dict[str, int] = {}
+    as_of: dict[str, datetime] = {}
+    commits = [chain.newest_commit_at(newest)]
+    rows = 0
+    for name, source in sources.items():
+        # The log goes on while it is looked at: the label is read first, so that it is true of the cut.
+        captured = source.captured
+        cut[name] = source.cut()
+        before = chain.position(name, newest)
+        as_of[name] = max(chain.as_of(newest, name), captured.at)
+        if name in samples:
+            as_of[name] = max(as_of[name], samples[name].at)
+        found = source.log.transactions(before, cut[name])
+        commits += [found[-1].commit_at] if found else []
+        rows += sum(sum(each.rows.values()) for each in found)
+    if all(position == chain.position(name, newest) for name, position in cut.items()):
+        return None, as_of
+    at = min(as_of.values(), default=now)
+    newest_commit = max((each for each in commits if each is not None), default=None)
+    return Job(JobId(newest + 1), at, cut, newest_commit, as_of, max(now, at), rows), as_of
+
+
+def _declared_tables(source: str, settings: MemorySourceSettings | ProducerSourceSettings) -> dict[str, SourceTable]:
+    return {
+        table: SourceTable(table, declared_schema(f"{source}.{table}", declared.columns), declared.key)
+        for table, declared in settings.tables.items()
+    }
+
+
+def declared_schema(table: str, columns: Mapping[str, str]) -> StructType:
+    schema = StructType()
+    for name, text in columns.items():
+        try:
+            schema.add(name, _parse_datatype_string(text))
+        except PySparkException as error:
+            raise ConfigError(
+                f"the column {name} of {table} has the type {text}, which Spark does not know",
+                hint=f"use a Spark SQL type such as bigint, string or decimal(10,2): {_first_line(error)}",
+            ) from None
+    return schema
+
+
+def _first_line(error: PySparkException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,159 @@
+"""An answer's rows on their way from Spark: Arrow batches of bounded size, of which neither Spark nor this process holds many.
+
+    without a limit, or small by its plan     as PySpark collects them, within spark.driver.maxResultSize
+    else, a task per partition                few bytes: the task's result        (partition_task)
+                                              more: a file of the answer's folder
+    driver                                    batch after batch, in the order of the partitions
+
+The executors see the same storage as the driver.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    DayTimeIntervalType,
+    NullType,
+    NumericType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from headgate.runtime.spark.partition_task import CUT, RESULT, partition_task
+
+UNLIMITED = (1 << 63) - 1
+SMALL_ROWS = 10_000
+"""Answers whose plan promises no more rows, all of fixed width, need no files."""
+_FIXED_WIDTH = (BooleanType, DateType, DayTimeIntervalType, NullType, NumericType, TimestampNTZType, TimestampType)
+_MOST_INTEGER = (1 << 31) - 1
+_BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimit:
+    """How much of an answer is read."""
+
+    rows: int = UNLIMITED
+    """Partitions end once they have so many; the answer may have more, since there are several."""
+    bytes: int = UNLIMITED
+    """In Arrow's form. An answer that has more is cut short."""
+
+
+class Part(NamedTuple):
+    """The rows of a partition: a table, or an Arrow IPC stream in memory or in a file."""
+
+    rows: int
+    size: int
+    batches: pa.Table | bytes | Path
+
+
+class Batches:
+    """An answer's rows outside of Spark; its files are deleted when nobody holds it any more."""
+
+    def __init__(
+        self, schema: pa.Schema, parts: Iterable[Part], most_bytes: int, discard: Callable[[], None] = lambda: None
+    ) -> None:
+        self.schema = schema
+        self.rows = 0
+        self.is_cut = False
+        """Whether rows are missing at the end, since there were more bytes than allowed."""
+        self._parts: list[Part] = []
+        size = 0
+        for part in parts:
+            size += part.size
+            self.is_cut = size > most_bytes
+            if self.is_cut:
+                break
+            self.rows += part.rows
+            self._parts.append(part)
+        if any(isinstance(part.batches, Path) for part in self._parts):
+            weakref.finalize(self, discard)
+        else:
+            discard()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for part in self._parts:
+            if isinstance(part.batches, pa.Table):
+                yield from part.batches.to_batches(_BATCH_ROWS)
+            elif isinstance(part.batches, Path):
+                with part.batches.open("rb") as source:
+                    yield from self._decoded(source)
+            else:
+                yield from self._decoded(io.BytesIO(part.batches))
+
+    def _decoded(self, source: BinaryIO) -> Iterator[pa.RecordBatch]:
+        with pa.ipc.open_stream(source) as stream:
+            for batch in stream:
+                columns = [column.cast(field.type) for column, field in zip(batch, self.schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def to_arrow(self) -> pa.Table:
+        return pa.Table.from_batches(self, self.schema)
+
+
+def read_partitions(frame: DataFrame, limit: ReadLimit, folder: Path, done: Callable[[], None]) -> Batches:
+    """The rows as one Spark job gives them; large partitions are put into the folder, which `done` is told of at the end."""
+
+    def discard() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        done()
+
+    try:
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        if limit == ReadLimit() or _is_small(frame):
+            rows = frame.toArrow()
+            parts = [Part(rows.num_rows, rows.nbytes, rows)]
+        else:
+            parts = _parts(_ending_partitions(frame, limit.rows), limit.bytes, folder)
+        return Batches(schema, parts, limit.bytes, discard)
+    except BaseException:
+        discard()
+        raise
+
+
+def _is_small(frame: DataFrame) -> bool:
+    if not all(isinstance(field.dataType, _FIXED_WIDTH) for field in frame.schema):
+        return False
+    most = frame._jdf.queryExecution().analyzed().maxRows()
+    return bool(most.isDefined()) and int(most.get()) * max(1, len(frame.columns)) <= SMALL_ROWS
+
+
+def _parts(frame: DataFrame, most_bytes: int, folder: Path) -> list[Part]:
+    # Names may occur twice, which `mapInArrow` refuses.
+    named = frame.toDF(*(f"_{place}" for place in range(len(frame.columns))))
+    try:
+        found = named.mapInArrow(partition_task(folder, most_bytes), RESULT).toArrow()
+    except PySparkException:
+        if not (folder / CUT).exists():
+            raise
+        return [Part(0, most_bytes + 1, b"")]
+    return [
+        Part(row["rows"], row["bytes"], row["stream"] if row["file"] is None else folder / row["file"])
+        for row in found.sort_by("partition").to_pylist()
+    ]
+
+
+def _ending_partitions(frame: DataFrame, rows: int) -> DataFrame:
+    """The frame, each of whose partitions ends once it has so many rows. Spark's own LIMIT would bring all rows into one partition."""
+    if rows > _MOST_INTEGER:
+        return frame
+    session = frame.sparkSession
+    jvm = session._jvm
+    assert jvm is not None
+    catalyst = jvm.org.apache.spark.sql
+    number = catalyst.catalyst.expressions.Literal.apply(rows)
+    plan = catalyst.catalyst.plans.logical.LocalLimit(number, frame._jdf.queryExecution().analyzed())
+    return DataFrame(catalyst.classic.Dataset.ofRows(session._jsparkSession, plan), session)

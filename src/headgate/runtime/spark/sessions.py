@@ -1,0 +1,197 @@
+"""The Spark sessions of a warehouse: one context, three sessions, settings that never change after the start.
+
+    small   deltas of a few thousand rows: no code generation, no adaptive execution, one partition
+    bulk    loads, rebuilds and large batches
+    query   what users ask
+
+A context that is already active in this process is used as it is, and left running. Spark's own output goes to a log
+file, so that a user's terminal shows only what headgate says.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from headgate.errors import ConfigError, EnvironmentProblem
+from headgate.runtime.spark.environment import PRIVATE_UMASK, check_java
+from headgate.runtime.spark.health import SparkHealth
+from headgate.runtime.spark.pools import ALLOCATION_FILE, write_allocations
+
+FIXED = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.runSQLOnFiles": "false",
+}
+"""Settings that results depend on; a project cannot change them."""
+
+DEFAULTS = {
+    "spark.master": "local[*]",
+    "spark.driver.memory": "2g",
+    "spark.scheduler.mode": "FAIR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.sql.ui.retainedExecutions": "50",
+    # Spark describes every plan for its pages, shown or not; the full form takes a seventh of a small query's time.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # What a Python worker is given at once, however wide the rows are.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 20),
+    # A LIMIT of more rows sorts them with the disk's help, not in memory.
+    "spark.sql.execution.topKSortFallbackThreshold": "100000",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # An executor with a task that was killed and does not end is ended; in this process QueryWork sees to it.
+    "spark.task.reaper.enabled": "true",
+    "spark.task.reaper.killTimeout": "10s",
+    "spark.hadoop.fs.permissions.umask-mode": f"{PRIVATE_UMASK:03o}",
+}
+"""Settings that a project may change."""
+
+LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # A task that runs out of memory fails; it does not end the process that all others work in.
+    "spark.executor.killOnFatalError.depth": "0",
+}
+"""Settings of a Spark inside the driver's process, which a project may change."""
+
+SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+}
+LARGE = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.adaptive.enabled": "true",
+}
+
+_LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{ISO8601} %p %c: %m%n%ex
+"""
+
+
+class SparkSessions:
+    """Starts Spark, or joins the context that is active; `small`, `bulk` and `query` are ready to use."""
+
+    def __init__(self, conf: Mapping[str, str], app_name: str) -> None:
+        _refuse_fixed(conf)
+        # PySpark writes every failed query to the terminal; headgate tells what failed in its own words.
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+        self._folder: Path | None = None
+        self.log_file: Path | None = None
+        """Where Spark's own output goes; None when the Java process was there before."""
+        active = SparkContext._active_spark_context
+        self._started = active is None
+        self.context: SparkContext = active if active is not None else self._start(conf, app_name)
+        self.health = SparkHealth(getattr(SparkContext._gateway, "proc", None))
+        parent = SparkSession(self.context)
+        partitions = {"spark.sql.shuffle.partitions": str(4 * self.context.defaultParallelism)}
+        self.small = _session(parent, {**conf, **SMALL})
+        self.bulk = _session(parent, {**partitions, **LARGE, **conf})
+        self.query = _session(parent, {**partitions, **LARGE, **conf})
+
+    def stop(self) -> None:
+        """Stops the context if this object started it; the sessions are of no use afterwards."""
+        self.health.close()
+        if not self._started:
+            return
+        self._started = False
+        self.context.stop()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self, conf: Mapping[str, str], app_name: str) -> SparkContext:
+        self._folder = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
+        log_settings = self._folder / "log4j2.properties"
+        log_settings.write_text(_LOGGING)
+        places = {
+            "spark.sql.warehouse.dir": str(self._folder / "tables"),
+            "spark.local.dir": str(self._folder / "blocks"),
+        }
+        settings = {**DEFAULTS, **places, **conf, **FIXED}
+        if settings["spark.master"].startswith("local"):
+            settings = {**LOCAL, **settings}
+        options = f"-Dlog4j2.configurationFile={log_settings.as_uri()} {conf.get('spark.driver.extraJavaOptions', '')}"
+        settings["spark.driver.extraJavaOptions"] = options.strip()
+        settings.setdefault(ALLOCATION_FILE, write_allocations(self._folder).as_uri())
+        spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items())).setAppName(app_name)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        try:
+            if SparkContext._gateway is not None:
+                return SparkContext(conf=spark_conf)
+            check_java()
+            self.log_file = self._folder / "spark.log"
+            with self.log_file.open("ab") as output:
+                gateway = launch_gateway(spark_conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            context = SparkContext(conf=spark_conf, gateway=gateway)
+            context.setLogLevel(settings.get("spark.log.level", "ERROR"))
+            return context
+        except EnvironmentProblem:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        except Exception as error:
+            why = _reason(error, self.log_file)
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise EnvironmentProblem(
+                f"Spark did not start: {why}", hint="check the spark settings of the project"
+            ) from error
+
+
+def _session(parent: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    session = parent.newSession()
+    wanted = {**{key: value for key, value in DEFAULTS.items() if key.startswith("spark.sql.")}, **settings, **FIXED}
+    for key, value in wanted.items():
+        if not session.conf.isModifiable(key):
+            continue
+        try:
+            session.conf.set(key, value)
+        except PySparkException as error:
+            raise ConfigError(f"Spark refuses the setting {key}: {value}", hint=_first_line(str(error))) from None
+    return session
+
+
+def _refuse_fixed(conf: Mapping[str, str]) -> None:
+    for key, value in FIXED.items():
+        if conf.get(key, value).lower() != value.lower():
+            raise ConfigError(
+                f"the Spark setting {key} cannot be {conf[key]}", hint=f"headgate needs {value}; remove the setting"
+            )
+
+
+def _reason(error: Exception, log_file: Path | None) -> str:
+    """The last line that Spark wrote about it, or the error's own first."""
+    lines = log_file.read_text(errors="replace").splitlines() if log_file is not None else []
+    telling = [line.strip() for line in lines if "rror" in line or "xception" in line]
+    return telling[-1] if telling else _first_line(str(error))
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -1,0 +1,165 @@
+"""A slowly changing dimension: the changes per transaction of a source table in, the dimension's changes out.
+
+Versions that a column of the source orders need all events of a key: these are in a log of their own, which advances
+together with the dimension.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.types import StructType, TimestampType
+
+from headgate.dataflow.flow import AutoCdc
+from headgate.dataflow.relation import column_list, quoted
+from headgate.dataflow.rules import scd, sequenced
+from headgate.delta.changes import BEGINNING, END_AT, POSITION, START_AT, SURROGATE_KEY, JobId
+from headgate.runtime.rows import version_chains
+from headgate.runtime.stages.batch import Batch, TransactionChanges
+from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.tables.stored import StoredTable
+from headgate.warehouse.changes import ChangeSet
+from headgate.warehouse.spec import TableSpec
+
+_OWN = (SURROGATE_KEY, START_AT, END_AT)
+
+
+def event_log(flow: AutoCdc, source: StructType) -> TableSpec:
+    """The log of a dimension whose versions a column orders."""
+    assert flow.sequence_by is not None
+    schema = StructType([*source.fields]).add(POSITION, "long")
+    schema.add(sequenced.VALUE, source[flow.sequence_by].dataType).add(sequenced.GONE, "boolean")
+    return TableSpec(f"{flow.name}$events", schema, (*flow.keys, POSITION))
+
+
+class DimensionStage:
+    def __init__(
+        self, flow: AutoCdc, replica: ReplicaStage, target: StoredTable, log: StoredTable | None = None
+    ) -> None:
+        self.flow = flow
+        self.target = target
+        self.log = log
+        self._replica = replica
+        # Those that the dimension was made with: the source may have got more since.
+        self._columns = tuple(name for name in target.spec.columns if name not in _OWN)
+        untracked = (*flow.keys, flow.sequence_by)
+        every = tuple(column for column in self._columns if column not in untracked)
+        self._tracked = flow.track if flow.track is not None else every
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self._replica.name,)
+
+    def advance(self, upto: JobId, batch: Batch) -> None:
+        after = self.target.through
+        found = self._replica.transaction_changes(after, upto, batch)
+        if self.log is None:
+            self.target.apply(None if found is None else self._changes(found, after, upto, batch), upto)
+            return
+        events, changes = (None, None)
+        if found is not None:
+            events, changes = self._histories(self.log, found, after, upto, batch)
+        self.log.apply(events, upto)
+        self.target.apply(changes, upto)
+
+    def _changes(self, found: TransactionChanges, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
+        spec = self.target.spec
+        if found.rows is None:
+            views = batch.bulk_views
+            state = None if self.target.is_empty(after) else views.whole(self.target, after)
+            frame = views.session.sql(self._query(found.view, state))
+            return ChangeSet.of_files(spec, batch.to_files(frame), after, upto)
+        old = self._touched(self.target, found.rows, after)
+        rows = self._chained(found.rows, old)
+        if rows is None:
+            views = batch.views(found.rows.num_rows)
+            state = None if old is None else views.of_rows(old, spec.schema)
+            rows, _ = views.collect(self._query(found.view, state))
+        return ChangeSet.of_table(spec, rows, after, upto) if rows.num_rows else None
+
+    def _touched(self, table: StoredTable, rows: pa.Table, after: JobId) -> pa.Table | None:
+        """The rows that the table holds of the changed keys."""
+        if table.is_empty(after):
+            return None
+        keys = rows.group_by(list(self.flow.keys)).aggregate([]).select(list(self.flow.keys))
+        found = table.lookup(self.flow.keys, keys, after, table.spec.columns)
+        return found if found is not None and found.num_rows else None
+
+    def _chained(self, rows: pa.Table, old: pa.Table | None) -> pa.Table | None:
+        """The changes without Spark, where that is possible."""
+        key = self.flow.keys
+        if self.flow.sequence_by is not None or not version_chains.can_chain(self.target.spec.arrow_schema, key):
+            return None
+        if self.flow.scd_type == 1:
+            return version_chains.type_1_changes(rows, old, self._columns, key)
+        return version_chains.type_2_changes(rows, old, self._columns, key, self._tracked)
+
+    def _query(self, changes: str, state: str | None) -> str:
+        if self.flow.scd_type == 1:
+            return scd.type_1_changes(self._columns, self.flow.keys, changes, state, self.flow.sequence_by)
+        return scd.type_2_changes(self._columns, self.flow.keys, self._tracked, changes, state)
+
+    def _histories(
+        self, log: StoredTable, found: TransactionChanges, after: JobId, upto: JobId, batch: Batch
+    ) -> tuple[ChangeSet | None, ChangeSet | None]:
+        """Changes of the log and of the dimension."""
+        spec = self.target.spec
+        if found.rows is None:
+            views = batch.bulk_views
+            known = None
+            if not log.is_empty(after):
+                same = " AND ".join(f"k.{quoted(key)} <=> c.{quoted(key)}" for key in self.flow.keys)
+                known = f"(SELECT k.* FROM {views.whole(log, after)} k LEFT SEMI JOIN {found.view} c ON {same})"
+            folder = batch.to_files(views.session.sql(self._logged(found.view, known)))
+            arrived = views.of_frame(views.session.read.schema(log.spec.change_schema).parquet(folder))
+            changes = batch.to_files(views.session.sql(self._history(arrived, known)))
+            return ChangeSet.of_files(log.spec, folder, after, upto), ChangeSet.of_files(spec, changes, after, upto)
+        views = batch.views(found.rows.num_rows)
+        old = self._touched(log, found.rows, after)
+        known = None if old is None else views.of_rows(old, log.spec.schema)
+        events, schema = views.collect(self._logged(found.view, known))
+        rows, _ = views.collect(self._history(views.of_rows(events, schema), known))
+        return (
+            ChangeSet.of_table(log.spec, events, after, upto),
+            ChangeSet.of_table(spec, rows, after, upto) if rows.num_rows else None,
+        )
+
+    def _logged(self, changes: str, known: str | None) -> str:
+        assert self.flow.sequence_by is not None
+        kind = self.target.spec.schema[self.flow.sequence_by].dataType
+        return sequenced.logged_events(
+            self._columns,
+            self.flow.keys,
+            self.flow.sequence_by,
+            changes,
+            known,
+            by_time=isinstance(kind, TimestampType),
+        )
+
+    def _history(self, arrived: str, known: str | None) -> str:
+        return sequenced.history_changes(self._columns, self.flow.keys, self._tracked, arrived, known)
+
+    def build(self, job: JobId, batch: Batch) -> None:
+        """Fills the empty table from the replica's rows at a job: what a flow that is new to its source starts from."""
+        replica = self._replica.target
+        if replica.is_empty(job):
+            if self.log is not None:
+                self.log.apply(None, job)
+            self.target.apply(None, job)
+            return
+        views = batch.views(replica.main.count(job))
+        rows = views.whole(replica, job)
+        if self.log is not None:
+            assert self.flow.sequence_by is not None
+            events = sequenced.initial_events(self._columns, self.flow.sequence_by, rows)
+            self.log.apply(batch.appeared(self.log.spec, events, job, views), job)
+            text = sequenced.versions(self._columns, self.flow.keys, self._tracked, f"({events})")
+        elif self.flow.scd_type == 1:
+            text = f"SELECT {column_list(self._columns)} FROM {rows}"
+        else:
+            beginning = f"TIMESTAMP '{BEGINNING.isoformat()}'"
+            text = scd.initial_versions(self._columns, self.flow.keys, rows, beginning)
+        self.target.apply(batch.appeared(self.target.spec, text, job, views), job)

@@ -1,0 +1,140 @@
+"""Maintenance: brings tables from their own job to a newer one, stage by stage, in the order of the graph.
+
+All closed jobs that wait run as one batch, except that a job with very many rows is a batch of its own. A stage applies a
+batch to its tables whole or not at all. When one fails, its batch is halved until the failing job stands alone: earlier
+jobs are complete, that job is named, stages that do not depend on it go on. A full disk or a damaged file is not the
+flow's failure: it ends the run and is raised as what it is.
+
+A view can go on where a later job's data heal what failed: it skips to that job, and its rows between are not to be had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headgate.capture.source import Source
+from headgate.dataflow.flow import Flow
+from headgate.delta.changes import JobId
+from headgate.errors import CorruptWarehouse, FlowFailed, HeadgateError, HistoryLost, TransientError
+from headgate.runtime.flows.flows import Stage
+from headgate.runtime.spark.problems import flow_problem
+from headgate.runtime.spark.retrying import is_transient, retried
+from headgate.runtime.stages.batch import Batch
+from headgate.runtime.stages.procedures import CallFailed
+from headgate.runtime.stages.view_stage import ViewStage
+from headgate.runtime.tables.jobs import JobChain
+from headgate.warehouse.problems import storage_problems
+from headgate.warehouse.spark_errors import condition_of, reason_of
+from headgate.warehouse.storage import Folder
+
+
+class SparkTrouble(TransientError):
+    """Spark lost what it worked with, more than once in a row."""
+
+
+def batch_ends(chain: JobChain, sources: Iterable[Source], after: JobId, upto: JobId, many_rows: int) -> list[JobId]:
+    """The jobs at which batches end, so that none but a single job has more rows than `many_rows`."""
+    rows = [0] * (upto - after)
+    for source in sources:
+        pairs = chain.job_positions(source.name, after, upto)
+        before = chain.position(source.name, after)
+        for place, (_, position) in enumerate(pairs):
+            # A table that lags behind others can be at a job from before the log's beginning.
+            rows[place] += source.log.rows_held(before, position)
+            before = position
+    ends: list[JobId] = []
+    total = 0
+    for place, count in enumerate(rows):
+        job = JobId(after + 1 + place)
+        if total and total + count >= many_rows:
+            ends.append(JobId(job - 1))
+            total = 0
+        total += count
+    if upto > after:
+        ends.append(upto)
+    return ends
+
+
+def run_stages(
+    stages: Sequence[Stage],
+    upto: Callable[[Stage], JobId],
+    new_batch: Callable[[], Batch],
+    flow_of: Callable[[Stage], Flow | None],
+    others: Iterable[Stage] = (),
+) -> dict[str, BaseException]:
+    """Advances every stage to its job, or as far as its inputs advance; gives the failures by stage.
+
+    `others` are stages that stay where they are.
+    """
+    failures: dict[str, BaseException] = {}
+    behind: dict[str, JobId] = {stage.name: stage.target.through for stage in others}
+    batch = new_batch()
+    try:
+        for stage in stages:
+            reach = min([upto(stage), *(behind[name] for name in stage.inputs if name in behind)])
+            try:
+                if stage.target.through < reach:
+                    advance(stage, reach, batch, flow_of(stage))
+            except (FlowFailed, CorruptWarehouse, HistoryLost) as failure:
+                failures[stage.name] = failure
+            if stage.target.through < upto(stage):
+                behind[stage.name] = stage.target.through
+    finally:
+        batch.close()
+    return failures
+
+
+def advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
+    """Brings one stage to a job; a transient failure is tried again, a definite one is brought down to its job."""
+    try:
+        _advance(stage, upto, batch, flow)
+    except FlowFailed:
+        if not isinstance(stage, ViewStage) or not _skipped(stage, batch):
+            raise
+
+
+def _skipped(stage: ViewStage, batch: Batch) -> bool:
+    """Whether the view could go past the job that failed, as far as its inputs are."""
+    upto = stage.furthest
+    if upto - stage.target.through <= 1:
+        return False
+    try:
+        with storage_problems(Folder.at(batch.scratch.folder)):
+            stage.skip(upto, batch)
+    except (PySparkException, Py4JError):
+        return False
+    return True
+
+
+def _advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
+    try:
+        with storage_problems(Folder.at(batch.scratch.folder)):
+            retried(lambda: stage.advance(upto, batch), f"stage {stage.name}")
+    except (PySparkException, Py4JError, FlowFailed) as error:
+        if is_transient(error):
+            # Not the flow's failure: it is met again when someone asks again.
+            raise SparkTrouble(
+                f"Spark could not run {stage.name}: {reason_of(error).words}",
+                hint="ask again when its executors are back",
+            ) from error
+        if isinstance(error, Py4JError) and condition_of(error) is None:
+            raise
+        after = stage.target.through
+        if upto - after == 1 or isinstance(error, CallFailed):
+            raise _failure(stage, upto, flow, error) from error
+        _advance(stage, JobId((after + upto) // 2), batch, flow)
+        _advance(stage, upto, batch, flow)
+
+
+def _failure(stage: Stage, job: JobId, flow: Flow | None, error: Exception) -> FlowFailed:
+    if isinstance(error, HeadgateError):
+        return FlowFailed(error.what, where=flow.where if flow is not None else None, hint=error.advice)
+    why, where = flow_problem(error, flow)
+    return FlowFailed(
+        f"flow {stage.name} failed in job {job}: {why}",
+        where=where,
+        hint="correct the flow or the data, then `headgate resume`; earlier jobs are complete",
+    )

@@ -1,0 +1,66 @@
+"""Folding overlays into Delta tables: data files of all tables first, then each table's commit.
+
+Nothing counts before the caller has recorded the versions in the ledger: a crash in between leaves commits that the
+next opening undoes and files that nothing names. Only the owner commits or undoes what others committed: a former owner
+that was paused must not undo its successor's work, so `verify` is asked before each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from headgate.delta.changes import JobId
+from headgate.runtime.flows.flows import Stage, tables_of
+from headgate.warehouse.folding import Prepared
+from headgate.warehouse.store import ForeignCommit, Verify
+from headgate.warehouse.versioned import VersionedTable
+
+
+def durable_jobs(stages: Sequence[Stage]) -> list[tuple[VersionedTable, JobId]]:
+    """Every table of the stages with the job to materialize it at; inputs come before what reads them.
+
+    That is its newest job, but never past a stage that lags behind and reads it: on opening, the stage goes on from its
+    own job and must find its inputs there.
+    """
+    needed: dict[str, JobId] = {}
+    found: list[tuple[VersionedTable, JobId]] = []
+    for stage in reversed(stages):
+        job = min(stage.target.through, needed.get(stage.name, stage.target.through))
+        for name in stage.inputs:
+            needed[name] = min(job, needed.get(name, job))
+        found += [(table, job) for stored in tables_of(stage) for table in stored.physical()]
+    return found[::-1]
+
+
+def materialize(
+    tables: Sequence[tuple[VersionedTable, JobId]], session: SparkSession, verify: Verify
+) -> list[tuple[VersionedTable, tuple[int, JobId]]]:
+    """Commits each table at its job, unless it is there already; gives the versions and their jobs.
+
+    When it fails, tables that were committed stay so; the files of the others go.
+    """
+    verify()
+    waiting: list[tuple[VersionedTable, Prepared]] = []
+    try:
+        for table, job in tables:
+            if job > table.base_through:
+                waiting.append((table, table.prepare(session, job)))
+        while waiting:
+            _commit(*waiting[0], verify)
+            waiting.pop(0)
+    finally:
+        for table, prepared in waiting:
+            table.abandon(prepared)
+    return [(table, (table.version, table.base_through)) for table, _ in tables]
+
+
+def _commit(table: VersionedTable, prepared: Prepared, verify: Verify) -> None:
+    verify()
+    try:
+        table.commit(prepared)
+    except ForeignCommit:
+        verify()
+        table.repair()
+        table.commit(prepared)

@@ -1,0 +1,162 @@
+"""What keeps an open warehouse small and durable: arrangements, materialization, letting go of what nobody can ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+
+from headgate.capture.source import Source
+from headgate.delta.changes import JobId
+from headgate.runtime.flows.flow_set import FlowSet
+from headgate.runtime.flows.flows import Stage, tables_of
+from headgate.runtime.reading.reader import Reader
+from headgate.runtime.stages.dimension_stage import DimensionStage
+from headgate.runtime.stages.materialization import durable_jobs
+from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.stages.state import State
+from headgate.runtime.tables.records import ARRANGEMENT, ArrangementRecord
+from headgate.runtime.tables.tables import arrangement_path
+
+
+class Upkeep:
+    """Its methods may run while stages work and queries read, one of them at a time."""
+
+    def __init__(
+        self,
+        state: State,
+        flows: FlowSet,
+        sources: Mapping[str, Source],
+        replicas: Mapping[str, ReplicaStage],
+        reader: Reader,
+    ) -> None:
+        self._state = state
+        self._replicas = replicas
+        self._flows = flows
+        self._sources = sources
+        self._reader = reader
+        self._lock = RLock()
+
+    @property
+    def held_bytes(self) -> int:
+        """Changes that are not materialized or that somebody may still read."""
+        return sum(table.overlay_bytes for _, table in self._state.tables.physical())
+
+    @property
+    def unmaterialized_bytes(self) -> int:
+        """Of these, in tables that have jobs which their Delta table lacks."""
+        tables = [table for _, table in self._state.tables.physical()]
+        return sum(table.overlay_bytes for table in tables if table.base_through < table.through)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a table has jobs that its Delta table lacks, changes or not."""
+        return any(table.base_through < table.through for _, table in self._state.tables.physical())
+
+    @property
+    def has_files(self) -> bool:
+        """Whether a bulk load lies in files that want to be folded."""
+        return any(table.has_files for _, table in self._state.tables.physical())
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside the block no table is materialized or vacuumed, and no stream trimmed."""
+        with self._lock:
+            yield
+
+    def tidy(self) -> None:
+        """What is due after jobs have run."""
+        with self._lock:
+            self.arrange()
+            self.release()
+            if self.has_files or self.held_bytes > self._state.project.limits.overlay_bytes:
+                self.materialize()
+
+    def arrange(self) -> None:
+        """Makes the arrangements that lookups into large tables lack.
+
+        An arrangement is durable together with its table, at the same job, so everything is materialized with it.
+        """
+        tables = self._state.tables
+        with self._lock:
+            wanted = [demand for demand in self._flows.demands() if tables.missing(demand)]
+            if not wanted:
+                return
+            jobs = {id(table): job for table, job in durable_jobs(self._flows.stages())}
+            records = []
+            batch = self._state.new_batch()
+            try:
+                for demand in wanted:
+                    table = tables.get(demand.table)
+                    with table.lock:
+                        if jobs[id(table.main)] != table.through:
+                            continue
+                        tables.arrange(demand, batch)
+                    path = arrangement_path(demand)
+                    record = ArrangementRecord(demand.table, demand.by, demand.columns, path)
+                    records.append((ARRANGEMENT, record.body()))
+            finally:
+                batch.close()
+            if records:
+                self._state.checkpoint(durable_jobs(self._flows.stages()), records)
+
+    def release(self) -> None:
+        """Lets go of what no retained job, and no stage that lags behind, can ask for."""
+        state = self._state
+        with state.lock:
+            newest = state.chain.newest
+            retained = max(state.records.readable_from, newest - state.project.retention.jobs + 1, 0)
+            stages = self._flows.stages()
+            for stage in stages:
+                readers = [reader.target.through for reader in stages if stage.name in reader.inputs]
+                kept = JobId(min([retained, *readers]))
+                for stored in tables_of(stage):
+                    for table in stored.physical():
+                        table.release(kept)
+            self._reader.forget_before(JobId(retained))
+
+    def materialize(self) -> None:
+        """Folds every table's overlay into its Delta table and records the versions."""
+        state = self._state
+        with self._lock:
+            state.checkpoint(durable_jobs(self._flows.stages()))
+            # A damaged table may be restored, and then goes on from where it was.
+            for name, source in self._sources.items() if not state.tables.damaged else ():
+                source.log.trim(state.chain.position(name, self._durable(name)))
+            for _, table in state.tables.physical():
+                table.vacuum(verify=state.ledger.verify)
+            if not state.tables.damaged:
+                state.forget_jobs(
+                    min((table.base_through for _, table in state.tables.physical()), default=state.chain.newest)
+                )
+            state.scratch.clean(self._folders_in_use)
+
+    def materialize_stages(self, names: Collection[str]) -> None:
+        """The same for the tables of some stages, with which all that read them are given: on opening, a stage goes on from
+        where its own tables are, and must find its inputs there."""
+        with self._lock:
+            stages = self._flows.stages()
+            chosen = {
+                id(table)
+                for stage in stages
+                if stage.name in names
+                for stored in tables_of(stage)
+                for table in stored.physical()
+            }
+            self._state.checkpoint([(table, job) for table, job in durable_jobs(stages) if id(table) in chosen])
+
+    def _folders_in_use(self) -> set[str]:
+        tables = self._state.tables.physical()
+        return {Path(file).parent.name for _, table in tables for file in table.overlay_files}
+
+    def _durable(self, source: str) -> JobId:
+        """The job up to which every stage that reads the source's log has all that it needs in its tables."""
+        replicas = {name for name, stage in self._replicas.items() if stage.source.name == source}
+        readers = [stage for stage in self._flows.stages() if stage.name in replicas or _reads_log(stage, replicas)]
+        return min((stage.target.main.base_through for stage in readers), default=self._state.chain.newest)
+
+
+def _reads_log(stage: Stage, replicas: set[str]) -> bool:
+    """A dimension reads every version, which only the log has."""
+    return isinstance(stage, DimensionStage) and not replicas.isdisjoint(stage.inputs)
