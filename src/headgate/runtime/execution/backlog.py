@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from headgate.delta.changes import JobId
-from headgate.runtime.flows.flows import Stage, zone_of
 from headgate.runtime.spark.pools import StageObservation
 from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.stages.stage import Stage, zone_of
 from headgate.runtime.stages.state import State
 
 

@@ -27,9 +27,9 @@ from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, FlowFailed
 from headgate.runtime.execution.backlog import observed
 from headgate.runtime.flows.flow_set import FlowSet
-from headgate.runtime.flows.flows import Stage, zone_of
 from headgate.runtime.spark.pools import POLICIES, POOL_PROPERTY, pool
 from headgate.runtime.stages.maintenance import advance, batch_ends, run_stages
+from headgate.runtime.stages.stage import Stage, zone_of
 from headgate.runtime.stages.state import State
 from headgate.runtime.stages.view_stage import ViewStage
 

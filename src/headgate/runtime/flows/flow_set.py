@@ -24,19 +24,12 @@ from headgate.dataflow.graph import Scan
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import CorruptWarehouse, DefiniteError, FlowError, FlowFailed, Problems, raise_all
 from headgate.runtime.flows.definitions import each_flow, read_statements, view_statement
-from headgate.runtime.flows.flows import (
-    FlowPlan,
-    Planner,
-    RunningFlow,
-    Stage,
-    open_flow,
-    table_path,
-    zone_of,
-)
+from headgate.runtime.flows.flows import FlowPlan, Planner, RunningFlow, open_flow, table_path
 from headgate.runtime.flows.replicas import Replicas
 from headgate.runtime.spark.problems import flow_problem
 from headgate.runtime.stages.procedures import Procedure, ProcedureStage, check_zones
 from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.stages.stage import Stage, zone_of
 from headgate.runtime.stages.state import State
 from headgate.runtime.tables.catalog import TableEntry
 from headgate.runtime.tables.records import ARRANGEMENT, FLOW, FLOW_ARCHIVED, PROCEDURE, PROCEDURE_ARCHIVED, FlowRecord

@@ -24,8 +24,8 @@ from headgate.runtime.spark.parser import SparkParser
 from headgate.runtime.spark.problems import refusal
 from headgate.runtime.spark.views import Views
 from headgate.runtime.stages.dimension_stage import DimensionStage, event_log
-from headgate.runtime.stages.procedures import ProcedureStage
 from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.stages.stage import Stage, tables_of
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog, versions_hidden
 from headgate.runtime.tables.stored import StoredTable
@@ -41,13 +41,6 @@ from headgate.warehouse.spark_errors import reason_of
 from headgate.warehouse.spec import TableSpec
 
 _LOGGER = logging.getLogger(__name__)
-
-Stage = ReplicaStage | DimensionStage | ViewStage | ProcedureStage
-
-
-def zone_of(stage: Stage) -> str | None:
-    """The zone whose stages take one job after another, together; None for a stage by itself."""
-    return stage.zone if isinstance(stage, ProcedureStage) else None
 
 
 @dataclass
@@ -101,15 +94,6 @@ class RunningFlow:
     def tables(self) -> Iterator[StoredTable]:
         for stage in self.stages:
             yield from tables_of(stage)
-
-
-def tables_of(stage: Stage) -> Iterator[StoredTable]:
-    """All tables that a stage writes, its target last."""
-    if isinstance(stage, ViewStage):
-        yield from stage.states.values()
-    elif isinstance(stage, DimensionStage) and stage.log is not None:
-        yield stage.log
-    yield stage.target
 
 
 class Planner:

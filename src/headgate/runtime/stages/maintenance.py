@@ -19,11 +19,11 @@ from headgate.capture.source import Source
 from headgate.dataflow.flow import Flow
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse, FlowFailed, HeadgateError, HistoryLost, TransientError
-from headgate.runtime.flows.flows import Stage
 from headgate.runtime.spark.problems import flow_problem
 from headgate.runtime.spark.retrying import is_transient, retried
 from headgate.runtime.stages.batch import Batch
 from headgate.runtime.stages.procedures import CallFailed
+from headgate.runtime.stages.stage import Stage
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.jobs import JobChain
 from headgate.warehouse.problems import storage_problems

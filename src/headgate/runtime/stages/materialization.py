@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from headgate.delta.changes import JobId
-from headgate.runtime.flows.flows import Stage, tables_of
+from headgate.runtime.stages.stage import Stage, tables_of
 from headgate.warehouse.folding import Prepared
 from headgate.warehouse.store import ForeignCommit, Verify
 from headgate.warehouse.versioned import VersionedTable

@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 from headgate.dataflow.demands import Demand
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse
-from headgate.runtime.stages.batch import Batch
 from headgate.runtime.tables.stored import StoredTable
 from headgate.warehouse.base import Limits
 from headgate.warehouse.spec import TableSpec
@@ -105,15 +104,14 @@ class Tables:
         table.arrangements[demand.by] = found
         return found
 
-    def arrange(self, demand: Demand, batch: Batch) -> VersionedTable:
-        """Makes a new arrangement from the table as it is now."""
-        table = self._tables[demand.table]
-        job = table.through
-        found = self._versioned(arrangement_path(demand), arrangement_spec(table.spec, demand), None, JobId(job - 1))
-        views = batch.views(table.main.count(job))
-        found.apply(batch.appeared(found.spec, f"SELECT * FROM {views.whole(table, job)}", job, views), job)
-        table.arrangements[demand.by] = found
-        return found
+    def new_arrangement(self, demand: Demand, through: JobId) -> VersionedTable:
+        """Creates an arrangement, empty at job `through`; `attach` makes it one of its table's."""
+        spec = arrangement_spec(self._tables[demand.table].spec, demand)
+        return self._versioned(arrangement_path(demand), spec, None, through)
+
+    def attach(self, demand: Demand, arrangement: VersionedTable) -> None:
+        """From now on the arrangement takes the same changes as its table."""
+        self._tables[demand.table].arrangements[demand.by] = arrangement
 
     def missing(self, demand: Demand) -> bool:
         """Whether the demand wants an arrangement that is not there: the table is large and not sorted that way."""

@@ -8,15 +8,18 @@ from pathlib import Path
 from threading import RLock
 
 from headgate.capture.source import Source
+from headgate.dataflow.demands import Demand
 from headgate.delta.changes import JobId
 from headgate.runtime.flows.flow_set import FlowSet
-from headgate.runtime.flows.flows import Stage, tables_of
 from headgate.runtime.reading.reader import Reader
+from headgate.runtime.stages.batch import Batch
 from headgate.runtime.stages.dimension_stage import DimensionStage
 from headgate.runtime.stages.materialization import durable_jobs
 from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.stages.stage import Stage, tables_of
 from headgate.runtime.stages.state import State
 from headgate.runtime.tables.records import ARRANGEMENT, ArrangementRecord
+from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import arrangement_path
 
 
@@ -92,7 +95,7 @@ class Upkeep:
                     with table.lock:
                         if jobs[id(table.main)] != table.through:
                             continue
-                        tables.arrange(demand, batch)
+                        self._fill_arrangement(demand, table, batch)
                     path = arrangement_path(demand)
                     record = ArrangementRecord(demand.table, demand.by, demand.columns, path)
                     records.append((ARRANGEMENT, record.body()))
@@ -100,6 +103,15 @@ class Upkeep:
                 batch.close()
             if records:
                 self._state.checkpoint(durable_jobs(self._flows.stages()), records)
+
+    def _fill_arrangement(self, demand: Demand, table: StoredTable, batch: Batch) -> None:
+        """Makes a new arrangement from the table's rows as they are now."""
+        job = table.through
+        arrangement = self._state.tables.new_arrangement(demand, JobId(job - 1))
+        views = batch.views(table.main.count(job))
+        rows = f"SELECT * FROM {views.whole(table, job)}"
+        arrangement.apply(batch.appeared(arrangement.spec, rows, job, views), job)
+        self._state.tables.attach(demand, arrangement)
 
     def release(self) -> None:
         """Lets go of what no retained job, and no stage that lags behind, can ask for."""
