@@ -15,7 +15,8 @@ from headgate.capture.source import Freshness, Sample, Source
 from headgate.clock import SystemClock
 from headgate.delta.changes import BEGINNING, JobId
 from headgate.errors import TransientError
-from headgate.scheduling.cutter import CROWDED_REST, Closed, Cutter
+from headgate.runtime.signal import Signal
+from headgate.scheduling.cutter import SATURATED_REST, Closed, Cutter
 from headgate.scheduling.policy import Need
 from tests.waiting import PATIENCE
 
@@ -40,25 +41,30 @@ class Held:
 
 
 class Bench:
+    """A cutter over two sources and a pipeline that is as busy as it is told to be."""
+
     def __init__(self) -> None:
         self.one, self.two = Held(), Held()
         self.cuts: list[frozenset[str]] = []
-        self.busy = False
+        self.signal = Signal()
+        self._busy, self._saturated = False, False
         sources = cast(Mapping[str, Source], {"one": self.one, "two": self.two})
-        self.crowded = False
-        self.cutter = Cutter(
-            sources,
-            SystemClock(),
-            timedelta(seconds=20),
-            self._close_job,
-            lambda _: self.busy,
-            lambda: self.crowded,
-        )
+        self.cutter = Cutter(sources, SystemClock(), timedelta(seconds=20), self, self.signal)
         self._number = 0
 
-    def _close_job(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
+    def cut(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
         self.cuts.append(frozenset(samples))
         return JobId(len(self.cuts)), True
+
+    def is_busy(self, tables: frozenset[str]) -> bool:
+        return self._busy
+
+    def is_saturated(self) -> bool:
+        return self._saturated
+
+    def set(self, *, busy: bool = False, saturated: bool = False) -> None:
+        self._busy, self._saturated = busy, saturated
+        self.signal.notify()
 
     def ask(self, *sources: str, deadline: float | None = None) -> Future[Closed]:
         now = datetime.now(UTC)
@@ -102,9 +108,9 @@ def test_a_slow_source_holds_up_only_those_who_need_it(bench: Bench) -> None:
 def test_a_source_that_is_away_fails_those_who_need_it(bench: Bench) -> None:
     bench.one.is_away = True
     bench.two.may_go.set()
-    bench.busy = True
+    bench.set(busy=True)
     both, two = bench.ask("one", "two"), bench.ask("two")
-    bench.busy = False
+    bench.set(busy=False)
     with pytest.raises(TransientError, match="does not answer"):
         both.result(PATIENCE)
     assert two.result(PATIENCE).job == 1
@@ -116,10 +122,10 @@ def test_what_is_not_captured_within_the_deadline_is_told(bench: Bench) -> None:
 
 
 def test_a_withdrawn_need_makes_no_cut(bench: Bench) -> None:
-    bench.busy = True
+    bench.set(busy=True)
     withdrawn = bench.ask("one")
     assert withdrawn.cancel()
-    bench.busy = False
+    bench.set(busy=False)
     bench.two.may_go.set()
     assert bench.ask("two").result(PATIENCE).job == 1
     assert bench.one.asked == 0 and not bench.cutter.waiting
@@ -127,7 +133,7 @@ def test_a_withdrawn_need_makes_no_cut(bench: Bench) -> None:
 
 def test_closing_tells_those_who_wait() -> None:
     bench = Bench()
-    bench.busy = True
+    bench.set(busy=True)
     waiting = bench.ask("one")
     bench.cutter.close()
     with pytest.raises(Exception, match="closed"):
@@ -136,24 +142,27 @@ def test_closing_tells_those_who_wait() -> None:
 
 def test_while_readers_crowd_spark_those_who_come_share_a_later_cut(bench: Bench) -> None:
     bench.one.may_go.set()
-    bench.crowded, bench.cutter.batch_seconds = True, 60.0
+    bench.set(saturated=True)
+    bench.cutter.batch_took(60.0)
     waiting = [bench.ask("one") for _ in range(3)]
     time.sleep(0.3)
     assert not bench.cuts
-    bench.crowded = False
+    bench.set(saturated=False)
     assert {closed.result(PATIENCE).job for closed in waiting} == {1}
 
 
 def test_a_crowd_holds_up_cuts_no_longer_than_the_batch_is_worth(bench: Bench) -> None:
     bench.one.may_go.set()
-    bench.crowded, bench.cutter.batch_seconds = True, 0.05
+    bench.set(saturated=True)
+    bench.cutter.batch_took(0.05)
     began = time.monotonic()
     assert bench.ask("one").result(PATIENCE).job == 1
     assert bench.ask("one").result(PATIENCE).job == 2
-    assert time.monotonic() - began >= 0.05 * (1 + CROWDED_REST)
+    assert time.monotonic() - began >= 0.05 * (1 + SATURATED_REST)
 
 
 def test_a_deadline_does_not_wait_for_a_crowd(bench: Bench) -> None:
     bench.one.may_go.set()
-    bench.crowded, bench.cutter.batch_seconds = True, 600.0
+    bench.set(saturated=True)
+    bench.cutter.batch_took(600.0)
     assert bench.ask("one", deadline=601.0).result(PATIENCE).job == 1

@@ -35,6 +35,7 @@ from headgate.runtime.flows.replicas import Replicas
 from headgate.runtime.reading.answer import Answer
 from headgate.runtime.reading.reader import Reader
 from headgate.runtime.recovery.damage import fillable, to_build_over
+from headgate.runtime.signal import Signal
 from headgate.runtime.sources.progress import OnProgress
 from headgate.runtime.sources.sources import capture_all, next_job, open_source
 from headgate.runtime.sources.spark_ranges import SparkRanges
@@ -89,6 +90,7 @@ class Engine:
         """Held by whoever changes the graph."""
         owner = f"{socket.gethostname()} process {os.getpid()}"
         self._ledger = Ledger.open(project.storage, owner, clock.now, takeover=takeover, step=step)
+        self._signal = Signal()
         self._sessions: SparkSessions | None = None
         self._executor: Executor | None = None
         try:
@@ -107,7 +109,7 @@ class Engine:
                 tables, self._state.catalog, self._state.kept, records, self._state.record, self._ledger.verify
             )
             self._flows = FlowSet(self._state, self._replicas, self._run_all)
-            self._reader = Reader(self._state, self._flows.plan_of, Folder.at(project.storage))
+            self._reader = Reader(self._state, self._flows.plan_of, Folder.at(project.storage), self._signal)
             self._upkeep = Upkeep(self._state, self._flows, self._sources, self._replicas.stages, self._reader)
             self._executor = self._new_executor()
             self._open_sources()
@@ -124,11 +126,11 @@ class Engine:
         sources = self._sources.values
         match self.project.executor:
             case "staged":
-                return StagedExecutor(self._state, self._flows, sources)
+                return StagedExecutor(self._state, self._flows, sources, self._signal)
             case "sequential":
-                return SequentialExecutor(self._state, self._flows, sources)
+                return SequentialExecutor(self._state, self._flows, sources, self._signal)
             case "one_by_one":
-                return SequentialExecutor(self._state, self._flows, sources, one_by_one=True)
+                return SequentialExecutor(self._state, self._flows, sources, self._signal, one_by_one=True)
 
     # sources and jobs
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import inf
+from typing import Protocol
 
 from headgate.capture.source import Sample, Source
 from headgate.clock import Clock
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError
+from headgate.runtime.signal import Signal
 from headgate.runtime.sources.sources import CaptureTimedOut
 from headgate.scheduling.policy import Cut, Need, plan_cuts
 
@@ -26,9 +29,9 @@ LONGEST_GATHERING = 2.0
 """Seconds that a cut waits at most for the tables to take what was cut before."""
 REST = 0.5
 """After a batch the next cut is made when this part of the time has passed that the batch took."""
-CROWDED_REST = 4.0
+SATURATED_REST = 4.0
 """The same while readers crowd Spark, so that about a fifth of the time goes into batches."""
-LONGEST_CROWDED = 5.0
+LONGEST_SATURATED = 5.0
 """Seconds that such a rest takes at most."""
 
 
@@ -48,6 +51,19 @@ class Closed:
     """Whether a job was closed: without new commits, the newest job stays the newest."""
 
 
+class Pipeline(Protocol):
+    """What the cutter asks of those who maintain and read tables; the methods return at once."""
+
+    def cut(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
+        """Closes the open job at what is captured; gives the newest job and whether it is new."""
+
+    def is_busy(self, tables: frozenset[str]) -> bool:
+        """Whether one of the tables is on its way to an earlier job: a new cut would wait for that."""
+
+    def is_saturated(self) -> bool:
+        """Whether more answers are being read than Spark has slots for."""
+
+
 @dataclass(eq=False)
 class _Waiting:
     need: Need
@@ -58,23 +74,15 @@ class Cutter:
     """Works from its construction until `close`; may be asked from any thread."""
 
     def __init__(
-        self,
-        sources: Mapping[str, Source],
-        clock: Clock,
-        window: timedelta,
-        close_job: Callable[[Mapping[str, Sample]], tuple[JobId, bool]],
-        are_busy: Callable[[frozenset[str]], bool],
-        are_crowded: Callable[[], bool],
+        self, sources: Mapping[str, Source], clock: Clock, window: timedelta, pipeline: Pipeline, signal: Signal
     ) -> None:
-        """`close_job` closes the open job at what is captured; `are_busy` tells whether tables are on their way to an
-        earlier one, `are_crowded` whether readers have to share what Spark has."""
         self._sources = sources
         self._clock = clock
         self._window = window
-        self._close_job = close_job
-        self._are_busy = are_busy
-        self._are_crowded = are_crowded
-        self._changed = threading.Condition()
+        self._pipeline = pipeline
+        self._signal = signal
+        self._lock = threading.Lock()
+        """Guards the needs that wait and the sources that are asked."""
         self._waiting: list[_Waiting] = []
         self._seconds: dict[str, float] = {}
         self._asked: set[str] = set()
@@ -82,25 +90,25 @@ class Cutter:
         self._closed = False
         self._cut_at = time.monotonic()
         self.cuts = 0
-        self.batch_seconds = 0.0
+        self._batch_seconds = 0.0
         """How long the tables took lately to take what was cut."""
         self._captures = ThreadPoolExecutor(max(1, len(sources)), thread_name_prefix="cut")
         self._thread = threading.Thread(target=self._loop, name="scheduler", daemon=True)
         self._thread.start()
 
     def submit(self, need: Need) -> Future[Closed]:
-        """A job that satisfies the need; cancelling the future withdraws it."""
+        """A job that satisfies the need; cancelling the future withdraws it. The signal tells when it is done."""
         waiting = _Waiting(need)
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise _closed()
             self._waiting.append(waiting)
-            self._changed.notify_all()
+        self._signal.notify()
         return waiting.future
 
     @property
     def waiting(self) -> tuple[Need, ...]:
-        with self._changed:
+        with self._lock:
             return tuple(each.need for each in self._waiting if not each.future.done())
 
     @property
@@ -108,36 +116,38 @@ class Cutter:
         """How long each source took lately to deliver."""
         return dict(self._seconds)
 
-    def wake(self) -> None:
-        """Replicas have moved: a gathered cut may be made now."""
-        with self._changed:
-            self._changed.notify_all()
+    def batch_took(self, seconds: float) -> None:
+        """Tells how long the tables took to take the latest cut."""
+        self._batch_seconds = seconds
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+        self._signal.notify()
         self._thread.join()
         self._captures.shutdown(wait=True, cancel_futures=True)
         for each in self._waiting:
             if each.future.set_running_or_notify_cancel():
                 each.future.set_exception(_closed())
+        self._signal.notify()
 
     def _loop(self) -> None:
-        with self._changed:
-            while True:
-                self._changed.wait_for(lambda: self._closed or self._waiting)
-                self._gather()
-                self._let_read()
-                if self._closed:
-                    return
+        while True:
+            self._signal.wait_until(lambda: self._closed or bool(self._waiting))
+            self._gather()
+            self._defer_while_saturated()
+            if self._closed:
+                return
+            seen = self._signal.count
+            with self._lock:
                 cut = self._next()
-                if cut is None:
-                    # Whoever waits needs a source whose capture is under way.
-                    self._changed.wait()
-                    continue
-                self._asked |= cut[0].sources
+                if cut is not None:
+                    self._asked |= cut[0].sources
+            if cut is not None:
                 self._captures.submit(self._make, *cut)
+            elif self._waiting:
+                # Whoever waits needs a source whose capture is under way.
+                self._signal.wait_past(seen)
 
     def _gather(self) -> None:
         """Lets more needs come in while a cut could not be worked on anyway, and a little longer under a steady stream.
@@ -146,30 +156,39 @@ class Cutter:
         come. Whoever comes while nothing runs, or has no time to lose, does not wait for others.
         """
         end = time.monotonic() + LONGEST_GATHERING
-        rest_until: float | None = None
-        while not self._closed and (left := end - time.monotonic()) > 0:
-            now = time.monotonic()
-            if self._are_busy(frozenset(table for each in self._waiting for table in each.need.tables)):
-                rest_until = now + REST * (now - self._cut_at)
-            elif rest_until is None or now >= rest_until or self._is_urgent(3 * (now - self._cut_at)):
+        was_busy, rest_until = False, 0.0
+        while not self._closed:
+            seen, now = self._signal.count, time.monotonic()
+            if self._pipeline.is_busy(frozenset(table for need in self.waiting for table in need.tables)):
+                was_busy, until = True, end
+            else:
+                if was_busy:
+                    was_busy, rest_until = False, now + REST * (now - self._cut_at)
+                until = min(end, rest_until, now + self._seconds_to_urgency(3 * (now - self._cut_at)))
+            if now >= until:
                 return
-            self._changed.wait(min(left, 0.05 if rest_until is None else max(0.001, min(0.05, rest_until - now))))
+            self._signal.wait_past(seen, until)
 
-    def _let_read(self) -> None:
+    def _defer_while_saturated(self) -> None:
         """While readers crowd Spark, who comes waits until some are done: in a moment one cut serves them all.
 
         Their rows could hardly be read any sooner, and what is being read meanwhile has Spark for itself.
         """
-        end = self._cut_at + self.batch_seconds + min(CROWDED_REST * self.batch_seconds, LONGEST_CROWDED)
-        while not self._closed and time.monotonic() < end and self._are_crowded():
-            if self._is_urgent(3 * self.batch_seconds):
+        batch = self._batch_seconds
+        end = self._cut_at + batch + min(SATURATED_REST * batch, LONGEST_SATURATED)
+        while not self._closed:
+            seen, now = self._signal.count, time.monotonic()
+            until = min(end, now + self._seconds_to_urgency(3 * batch))
+            if now >= until or not self._pipeline.is_saturated():
                 return
-            self._changed.wait(0.05)
+            self._signal.wait_past(seen, until)
 
-    def _is_urgent(self, seconds: float) -> bool:
-        """Whether someone who waits has a deadline within this time."""
-        limit = self._clock.now() + timedelta(seconds=seconds)
-        return any(each.need.deadline is not None and each.need.deadline < limit for each in self._waiting)
+    def _seconds_to_urgency(self, margin: float) -> float:
+        """How long until someone who waits has a deadline within the margin."""
+        deadlines = [need.deadline for need in self.waiting if need.deadline is not None]
+        if not deadlines:
+            return inf
+        return max(0.0, (min(deadlines) - self._clock.now()).total_seconds() - margin)
 
     def _next(self) -> tuple[Cut, list[_Waiting]] | None:
         """The first cut of the plan that can be made now, and whom it serves."""
@@ -190,9 +209,9 @@ class Cutter:
         try:
             self._serve(cut, served)
         finally:
-            with self._changed:
+            with self._lock:
                 self._asked -= cut.sources
-                self._changed.notify_all()
+            self._signal.notify()
 
     def _serve(self, cut: Cut, served: Sequence[_Waiting]) -> None:
         began = time.monotonic()
@@ -209,7 +228,7 @@ class Cutter:
         if not alive:
             return
         try:
-            job, is_new = self._close_job(samples)
+            job, is_new = self._pipeline.cut(samples)
         except Exception as error:
             for each in alive:
                 each.future.set_exception(error)

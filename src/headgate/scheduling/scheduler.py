@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -24,15 +23,13 @@ from headgate.errors import Cancelled, FlowFailed, HeadgateError, HistoryLost, S
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.reading.reader import Reader, Snapshot
+from headgate.runtime.signal import Signal
 from headgate.runtime.sources.sources import CaptureTimedOut
 from headgate.runtime.stages.state import State
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.cutter import Closed, Cutter
 from headgate.scheduling.policy import Close, Join, Need, Offer, Reuse, choose
 from headgate.scheduling.receipt import Receipt, SourceReceipt, Waited, cannot_promise
-
-_POLL_SECONDS = 0.2
-"""How often a waiting query looks whether it was cancelled."""
 
 
 @dataclass
@@ -81,6 +78,7 @@ class Scheduler:
     executor: Executor
     cutter: Cutter
     sources: Mapping[str, Source]
+    signal: Signal
     clocks: dict[str, Sample] = field(default_factory=dict)
     """The latest sample of each source."""
     asked_at: datetime = BEGINNING
@@ -246,15 +244,11 @@ class Scheduler:
         return closed
 
     def _result(self, query: Query, future: Future[Closed]) -> Closed:
-        while True:
-            try:
-                return future.result(self._patience(query))
-            except FutureTimeout as error:
-                # The waiting ended, or what was waited for ended with that very error.
-                if future.done() and future.exception() is error:
-                    raise
-            except CancelledError:
-                raise Cancelled("the query was cancelled") from None
+        self._wait(query, future.done)
+        try:
+            return future.result()
+        except CancelledError:
+            raise Cancelled("the query was cancelled") from None
 
     def _bring(self, query: Query, job: JobId) -> None:
         began = time.monotonic()
@@ -264,12 +258,11 @@ class Scheduler:
             query.jobs = job - before
             query.rows = self._rows(query, before, job)
         self.executor.want(query.tables, job)
-        while not self.executor.wait(query.tables, job, self._patience(query)):
-            pass
+        self._wait(query, lambda: self.executor.arrived(query.tables, job))
         took = time.monotonic() - began
         query.spark += took
         if query.closed is not None and query.closed.is_new:
-            self.cutter.batch_seconds = took
+            self.cutter.batch_took(took)
 
     def _rows(self, query: Query, after: JobId, upto: JobId) -> int:
         """Source changes that the jobs hold of the tables' sources."""
@@ -279,16 +272,16 @@ class Scheduler:
             for name in query.sources
         )
 
-    def _patience(self, query: Query) -> float:
-        """How long to wait before looking again; raises when there is no more time."""
-        if query.is_cancelled():
-            raise Cancelled("the query was cancelled")
-        if query.deadline is None:
-            return _POLL_SECONDS
-        left = query.deadline - time.monotonic()
-        if left <= 0:
+    def _wait(self, query: Query, holds: Callable[[], bool]) -> None:
+        """The one place where a query waits: until `holds()`, it is cancelled, or its deadline has passed."""
+
+        def looked() -> bool:
+            if query.is_cancelled():
+                raise Cancelled("the query was cancelled")
+            return holds()
+
+        if not self.signal.wait_until(looked, query.deadline):
             raise _DeadlinePassed
-        return min(left, _POLL_SECONDS)
 
     def _too_stale(self, query: Query, problem: Exception) -> Exception:
         # Capture, too, waits no longer than the deadline.

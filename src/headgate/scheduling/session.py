@@ -142,6 +142,7 @@ class Session:
             running = list(self._interruptions)
         for interruption in running:
             interruption.set()
+        self._scheduler.signal.notify()
 
     def _set(self, setting: Setting) -> Answer:
         with self._lock:

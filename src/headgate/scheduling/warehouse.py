@@ -73,11 +73,9 @@ class Warehouse(Engine):
         self._background: Background | None = None
         super().__init__(project, clock, takeover, step, progress, procedures)
         try:
-            self._cutter = Cutter(
-                self._sources, clock, CAPTURE_WINDOW, self._cut_for_queries, self._are_busy, self._are_crowded
-            )
+            self._cutter = Cutter(self._sources, clock, CAPTURE_WINDOW, self, self._signal)
             self._scheduler = Scheduler(
-                self._state, self._flows, self._reader, self._running, self._cutter, self._sources
+                self._state, self._flows, self._reader, self._running, self._cutter, self._sources, self._signal
             )
             self._leases = Leases(lambda: self.project.retention.lease)
             self.history = History(self._scheduler, Path(project.storage) / INTERNAL)
@@ -149,17 +147,18 @@ class Warehouse(Engine):
         # Fewer jobs may be retained.
         self._upkeep.release()
 
-    def _cut_for_queries(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
+    def cut(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
+        """Closes the open job at what is captured; gives the newest job and whether it is new."""
         before = self._state.chain.newest
         job = self._cut(samples)
         return job, job > before
 
-    def _are_busy(self, tables: frozenset[str]) -> bool:
+    def is_busy(self, tables: frozenset[str]) -> bool:
         """Whether a table, or what it derives from, has not taken what was cut before: a new cut would wait for that."""
         known = [table for table in tables if self._state.catalog.find(table) is not None]
         return any(self._running.is_wanted(stage.name) for stage in self._flows.needed(known))
 
-    def _are_crowded(self) -> bool:
+    def is_saturated(self) -> bool:
         """Whether more answers are being read than Spark has slots for."""
         return self._reader.reads.running > self._state.sessions.context.defaultParallelism
 

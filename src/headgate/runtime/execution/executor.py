@@ -27,6 +27,7 @@ from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, FlowFailed
 from headgate.runtime.execution.backlog import observed
 from headgate.runtime.flows.flow_set import FlowSet
+from headgate.runtime.signal import Signal
 from headgate.runtime.spark.pools import POLICIES, POOL_PROPERTY, pool
 from headgate.runtime.stages.maintenance import advance, batch_ends, run_stages
 from headgate.runtime.stages.stage import Stage, zone_of
@@ -53,12 +54,13 @@ class StageRun:
 class Executor(ABC):
     """Runs stages in threads of its own; its methods may be called from any thread."""
 
-    def __init__(self, state: State, flows: FlowSet, sources: Sources) -> None:
+    def __init__(self, state: State, flows: FlowSet, sources: Sources, signal: Signal) -> None:
         self._state = state
         self._flows = flows
         self._sources = sources
+        self._signal = signal
         self._changed = threading.Condition()
-        """Notified when a stage has moved or failed, something is wanted, or work is paused or ended."""
+        """Wakes the threads of stages: a stage has moved or failed, something is wanted, or work is paused or ended."""
         self._wanted: dict[str, JobId] = {}
         self._failures: dict[str, BaseException] = {}
         self._pauses = 0
@@ -84,45 +86,42 @@ class Executor(ABC):
                     self._failures.pop(stage.name, None)
                 self._wanted[stage.name] = max(upto, tried)
             self._start(stages)
-            self._changed.notify_all()
+            self._notify()
 
-    def wait(self, tables: Collection[str], upto: JobId, timeout: float | None = None) -> bool:
-        """Waits until the tables are at the job; False when the time is over. Raises why one of them cannot get there."""
-        end = None if timeout is None else time.monotonic() + timeout
+    def arrived(self, tables: Collection[str], upto: JobId) -> bool:
+        """Whether the tables are at the job. Raises why one of them cannot get there."""
         with self._changed:
-            while True:
-                # Asked anew each time: flows may have been replaced meanwhile.
-                behind = [stage for stage in self._flows.needed(tables) if stage.target.through < upto]
-                if not behind:
-                    return True
-                for stage in behind:
-                    if stage.name in self._failures:
-                        # A copy: several threads may be told.
-                        failure = self._failures[stage.name]
-                        raise copy(failure) from failure.__cause__
-                if self._closed:
-                    raise DefiniteError("the warehouse was closed", hint="open it again")
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    return False
-                self._changed.wait(left)
+            # Asked anew each time: flows may have been replaced meanwhile.
+            behind = [stage for stage in self._flows.needed(tables) if stage.target.through < upto]
+            for stage in behind:
+                if stage.name in self._failures:
+                    # A copy: several threads may be told.
+                    failure = self._failures[stage.name]
+                    raise copy(failure) from failure.__cause__
+            if behind and self._closed:
+                raise DefiniteError("the warehouse was closed", hint="open it again")
+            return not behind
+
+    def wait(self, tables: Collection[str], upto: JobId) -> None:
+        """Waits until the tables are at the job. Raises why one of them cannot get there."""
+        self._signal.wait_until(lambda: self.arrived(tables, upto))
 
     def settle(self, tables: Collection[str], upto: JobId) -> None:
         """Waits until the tables are at the job or cannot get there."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or not self._moving(tables, upto))
+        self._signal.wait_until(lambda: self._closed or not self._moving(tables, upto))
 
     def _moving(self, tables: Collection[str], upto: JobId) -> bool:
         """Whether one of the tables is behind and neither it nor anything that it reads has failed."""
         stuck: set[str] = set()
         moving = False
-        for stage in self._flows.needed(tables):
-            if stage.target.through >= upto:
-                continue
-            if stage.name in self._failures or not stuck.isdisjoint(stage.inputs):
-                stuck.add(stage.name)
-            else:
-                moving = True
+        with self._changed:
+            for stage in self._flows.needed(tables):
+                if stage.target.through >= upto:
+                    continue
+                if stage.name in self._failures or not stuck.isdisjoint(stage.inputs):
+                    stuck.add(stage.name)
+                else:
+                    moving = True
         return moving
 
     def is_wanted(self, stage: str) -> bool:
@@ -147,7 +146,7 @@ class Executor(ABC):
         """Forgets failures: what was wanted is tried again."""
         with self._changed:
             self._failures.clear()
-            self._changed.notify_all()
+            self._notify()
 
     # pausing
 
@@ -166,7 +165,7 @@ class Executor(ABC):
                 for lost in [name for name in {*self._wanted, *self._failures} if name not in live]:
                     self._wanted.pop(lost, None)
                     self._failures.pop(lost, None)
-                self._changed.notify_all()
+                self._notify()
 
     def run_here(self, upto: JobId, leave: Collection[str] = ()) -> list[BaseException]:
         """Brings every stage but those to leave to the job in the calling thread, inside `paused`; gives what failed."""
@@ -185,11 +184,16 @@ class Executor(ABC):
         """Ends the threads once what they run is done; whoever waits is told."""
         with self._changed:
             self._closed = True
-            self._changed.notify_all()
+            self._notify()
         for thread in self._threads():
             thread.join()
 
     # inside
+
+    def _notify(self) -> None:
+        """Has stages and waiting queries look again; called with the lock held."""
+        self._changed.notify_all()
+        self._signal.notify()
 
     @abstractmethod
     def _start(self, stages: Sequence[Stage]) -> None:
@@ -230,14 +234,16 @@ class Executor(ABC):
             self._changed.acquire()
             self._running -= 1
             self.executions += 1
-            self._changed.notify_all()
+            self._notify()
 
 
 class SequentialExecutor(Executor):
     """One thread, stage after stage; with `one_by_one`, one job at a time."""
 
-    def __init__(self, state: State, flows: FlowSet, sources: Sources, *, one_by_one: bool = False) -> None:
-        super().__init__(state, flows, sources)
+    def __init__(
+        self, state: State, flows: FlowSet, sources: Sources, signal: Signal, *, one_by_one: bool = False
+    ) -> None:
+        super().__init__(state, flows, sources, signal)
         self._one_by_one = one_by_one
         self._thread: threading.Thread | None = None
 
@@ -286,8 +292,8 @@ class SequentialExecutor(Executor):
 class StagedExecutor(Executor):
     """A thread for every stage: each takes all closed jobs that wait for it, while others work on other jobs."""
 
-    def __init__(self, state: State, flows: FlowSet, sources: Sources) -> None:
-        super().__init__(state, flows, sources)
+    def __init__(self, state: State, flows: FlowSet, sources: Sources, signal: Signal) -> None:
+        super().__init__(state, flows, sources, signal)
         self._stage_threads: dict[str, threading.Thread] = {}
 
     def _start(self, stages: Sequence[Stage]) -> None:

@@ -21,6 +21,7 @@ from headgate.runtime.reading.answer import Answer
 from headgate.runtime.reading.query_work import Interruption
 from headgate.runtime.reading.reads import Reads
 from headgate.runtime.reading.spark_reading import SparkReading
+from headgate.runtime.signal import Signal
 from headgate.runtime.spark.parser import SparkParser
 from headgate.runtime.spark.problems import query_problem
 from headgate.runtime.spark.views import Views
@@ -44,14 +45,14 @@ _LOOK_SECONDS = 0.1
 class Reader:
     """Answers from snapshots; may be used by many threads."""
 
-    def __init__(self, state: State, plan: Callable[[str], FlowPlan | None], storage: Folder) -> None:
+    def __init__(self, state: State, plan: Callable[[str], FlowPlan | None], storage: Folder, signal: Signal) -> None:
         self._session = state.sessions.query
         self._state = state
         self._catalog = state.catalog
         self._stored = state.tables.get
         self._plan = plan
         self._storage = storage
-        self.reads = Reads()
+        self.reads = Reads(signal)
         self._reading = SparkReading(state.sessions.context, state.sessions.health, state.scratch)
         self._evaluating = RLock()
         self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}

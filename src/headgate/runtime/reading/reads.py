@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from weakref import WeakValueDictionary
 
+from headgate.runtime.signal import Signal
 from headgate.runtime.spark.partitions import Batches, ReadLimit
 
 _LOOK_SECONDS = 0.1
@@ -16,7 +17,8 @@ _LOOK_SECONDS = 0.1
 class Reads:
     """All answers that are open."""
 
-    def __init__(self) -> None:
+    def __init__(self, signal: Signal) -> None:
+        self._signal = signal
         self.running = 0
         """Answers whose rows are being read just now."""
         self._lock = threading.Lock()
@@ -41,6 +43,7 @@ class Reads:
         finally:
             with self._lock:
                 self.running -= 1
+            self._signal.notify()
 
 
 class Rows:
