@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from benchmarks.report import in_turns, median, seconds
 from headgate.delta.changes import JOB, WEIGHT, JobId
 from headgate.runtime.spark.sessions import SparkSessions
-from headgate.warehouse.base import Limits
+from headgate.warehouse.base import FileLimits
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.versioned import VersionedTable
@@ -85,7 +85,7 @@ def _insert_figure(folder: Path, base: pa.Table, new: pa.Table, rounds: int) -> 
 
 
 def _table(folder: Path, base: pa.Table) -> VersionedTable:
-    table = VersionedTable.open(str(folder), SPEC, limits=Limits(rows_per_file=30_000))
+    table = VersionedTable.open(str(folder), SPEC, limits=FileLimits(rows_per_file=30_000))
     table.apply(ChangeSet.of_table(SPEC, _weighted(base, 1, 1), JobId(0), JobId(1)), JobId(1))
     table.materialize(None, JobId(1))
     table.release(JobId(1))

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 import yaml
 
-from headgate.capture.source import Freshness, SourceStatus
+from headgate.capture.source import SourceFreshness, SourceStatus
 from headgate.config.gears import Gear
 from headgate.delta.changes import JobId
 from headgate.scheduling.status import ClosedJob, OpenJob, TableStatus, WarehouseStatus
@@ -31,7 +31,7 @@ STATUS = WarehouseStatus(
     actions=(),
 )
 SOURCE = SourceStatus(
-    Freshness(1, AT), 1, 2, {}, gear=Gear(period=timedelta(seconds=1)), retained_wal=1, retained_wal_limit=2
+    SourceFreshness(1, AT), 1, 2, {}, gear=Gear(period=timedelta(seconds=1)), retained_wal=1, retained_wal_limit=2
 )
 SCRAPED = {"instance", "job"}
 """Labels that Prometheus adds."""

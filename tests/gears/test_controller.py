@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.capture.gears.controller import Observation, choose, gain, undisturbed_share, usual_task_time
 from headgate.capture.gears.requests import NONE, Measures, Request
-from headgate.capture.source import Freshness, Sample
+from headgate.capture.source import Sample, SourceFreshness
 from headgate.config.gears import Gear, GearSettings
 from tests.gears.scripted import milliseconds
 
@@ -22,9 +22,9 @@ HIGH, _, LOW = SETTINGS.gears
 QUIET = Observation(
     gear=LOW,
     waiting=(),
-    captured=Freshness(10, NOW - milliseconds(110)),
-    reading=Freshness(10, NOW - milliseconds(110)),
-    planned=Freshness(10, NOW - milliseconds(110)),
+    captured=SourceFreshness(10, NOW - milliseconds(110)),
+    reading=SourceFreshness(10, NOW - milliseconds(110)),
+    planned=SourceFreshness(10, NOW - milliseconds(110)),
     planned_at=NOW - milliseconds(110),
     tasks=0,
     task_time=milliseconds(10),
@@ -70,7 +70,7 @@ def test_a_request_that_the_low_gear_would_let_expire_takes_a_high_one() -> None
 
 
 def test_what_is_being_read_needs_no_gear() -> None:
-    reading = Freshness(11, NOW)
+    reading = SourceFreshness(11, NOW)
     observation = replace(QUIET, gear=HIGH, waiting=(request(30),), reading=reading, planned=reading, tasks=1)
     assert choose(SETTINGS, observation, NOW).gear == LOW
     assert choose(SETTINGS, replace(observation, load_cost=0.0), NOW).gear == LOW

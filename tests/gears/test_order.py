@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.capture.gears.method import Task
 from headgate.capture.gears.tasks import TaskLine
-from headgate.capture.source import Freshness
+from headgate.capture.source import SourceFreshness
 from headgate.clock import SystemClock
 from headgate.delta.changes import BEGINNING
 from headgate.errors import TransientError
@@ -47,7 +47,7 @@ def test_publication_is_in_order_and_gap_free(
 
 @given(st.data())
 def test_the_line_publishes_in_order_however_tasks_are_read(data: st.DataObject) -> None:
-    line: TaskLine[int, int] = TaskLine(Freshness(0, BEGINNING))
+    line: TaskLine[int, int] = TaskLine(SourceFreshness(0, BEGINNING))
     planned, published = 0, 0
     reading: list[int] = []
     publishing: int | None = None
@@ -55,7 +55,7 @@ def test_the_line_publishes_in_order_however_tasks_are_read(data: st.DataObject)
         match data.draw(st.sampled_from(["plan", "take", "read", "begin", "end"])):
             case "plan":
                 planned += 1
-                line.add(Task(planned, planned * 10, planned), Freshness(planned * 10, BEGINNING), NOTHING)
+                line.add(Task(planned, planned * 10, planned), SourceFreshness(planned * 10, BEGINNING), NOTHING)
             case "take":
                 task = line.take()
                 assert (task is None) == (line.unread == len(reading))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headgate.capture.gears.requests import NONE, Outcome, Request, measure
-from headgate.capture.source import Freshness, Sample
+from headgate.capture.source import Sample, SourceFreshness
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -24,10 +24,10 @@ COMMITTED = (10, 12, 15)
 RECORDED = {10: 11, 12: 15, 15: 22}
 
 
-def captured(now: float) -> Freshness:
+def captured(now: float) -> SourceFreshness:
     """What the staging area holds at an instant of the worked example; a commit's time is its position too."""
     newest = max((commit for commit, recorded in RECORDED.items() if recorded <= now), default=0)
-    return Freshness(newest, at(newest))
+    return SourceFreshness(newest, at(newest))
 
 
 def run_example(arrived: int, window: int, *, by_time: bool) -> Outcome:
@@ -59,21 +59,21 @@ def test_the_worked_example(by_time: bool) -> None:
 
 def test_what_is_captured_already_takes_no_time() -> None:
     request = Request.of(Sample(at(5), 7, NONE, NONE), units(1), at(6))
-    assert request.outcome(Freshness(7, at(4)), at(6)) == Outcome(True, Freshness(7, at(4)), NONE, NONE)
+    assert request.outcome(SourceFreshness(7, at(4)), at(6)) == Outcome(True, SourceFreshness(7, at(4)), NONE, NONE)
 
 
 def test_a_position_is_met_by_positions_only() -> None:
     request = Request.of(Sample(at(5), 7, NONE, NONE), units(1), at(5))
     # A look that began after the sample's clock reading may have seen less than the sample's position.
-    assert request.outcome(Freshness(6, at(6)), at(5.5)) is None
+    assert request.outcome(SourceFreshness(6, at(6)), at(5.5)) is None
 
 
 def test_the_deadline_itself_is_in_time() -> None:
     request = Request.of(at(5), units(1), at(5))
-    assert request.outcome(Freshness(1, at(4)), at(6)) is None
-    met = request.outcome(Freshness(1, at(5)), at(6))
+    assert request.outcome(SourceFreshness(1, at(4)), at(6)) is None
+    met = request.outcome(SourceFreshness(1, at(5)), at(6))
     assert met is not None and met.met and met.latency == units(1)
-    late = request.outcome(Freshness(1, at(4)), at(6) + timedelta.resolution)
+    late = request.outcome(SourceFreshness(1, at(4)), at(6) + timedelta.resolution)
     assert late is not None and not late.met and late.staleness == units(1) and late.latency == units(1)
 
 
@@ -83,7 +83,7 @@ def test_no_request_needs_the_future() -> None:
 
 def test_an_expired_request_is_not_stale_when_only_its_position_is_missing() -> None:
     request = Request.of(Sample(at(5), 7, NONE, NONE), units(1), at(5))
-    assert request.expired(Freshness(6, at(5.5))).staleness == NONE
+    assert request.expired(SourceFreshness(6, at(5.5))).staleness == NONE
 
 
 def test_the_longest_window_has_a_deadline() -> None:
@@ -92,9 +92,9 @@ def test_the_longest_window_has_a_deadline() -> None:
 
 def test_a_clock_that_goes_back_ends_the_wait() -> None:
     request = Request.of(at(5), units(1), at(5))
-    outcome = request.outcome(Freshness(1, at(4)), at(3))
+    outcome = request.outcome(SourceFreshness(1, at(4)), at(3))
     assert outcome is not None and not outcome.met
-    served = request.outcome(Freshness(1, at(5)), at(3))
+    served = request.outcome(SourceFreshness(1, at(5)), at(3))
     assert served is not None and served.met and served.latency == NONE
 
 

@@ -17,7 +17,7 @@ from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup, SourceUnreachable
 from headgate.capture.postgres.timestamp import TimestampMethod
-from headgate.capture.postgres.timestamp_activity import Activity, earliest_change, with_prepared
+from headgate.capture.postgres.timestamp_activity import OpenTransactions, earliest_change, with_prepared
 from headgate.capture.postgres.timestamp_state import TimestampState
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.source import Capabilities
@@ -290,7 +290,7 @@ def test_a_sample_during_a_poll_waits_for_the_next(capture: Capture, source: psy
 
 def test_the_earliest_change_is_that_of_transactions_which_ended() -> None:
     hour = timedelta(hours=1)
-    before = Activity(NOON, {"7 a": NOON - hour, "8 b": NOON - 2 * hour, "prepared 9 x": None})
+    before = OpenTransactions(NOON, {"7 a": NOON - hour, "8 b": NOON - 2 * hour, "prepared 9 x": None})
     assert earliest_change(before, {"7 a", "8 b", "prepared 9 x"}, timedelta(0)) == NOON
     assert earliest_change(before, {"8 b", "prepared 9 x"}, timedelta(0)) == NOON - hour
     assert earliest_change(before, {"prepared 9 x"}, timedelta(seconds=1)) == NOON - 2 * hour - timedelta(seconds=1)
@@ -299,8 +299,8 @@ def test_the_earliest_change_is_that_of_transactions_which_ended() -> None:
 
 def test_a_prepared_transaction_began_no_earlier_than_what_ran_before() -> None:
     hour = timedelta(hours=1)
-    before = Activity(NOON, {"7 a": NOON - hour, "prepared 9 x": None})
-    now = Activity(NOON + hour, {"8 b": NOON, "prepared 9 x": None, "prepared 10 y": None})
+    before = OpenTransactions(NOON, {"7 a": NOON - hour, "prepared 9 x": None})
+    now = OpenTransactions(NOON + hour, {"8 b": NOON, "prepared 9 x": None, "prepared 10 y": None})
     assert with_prepared(now, before).running == {"8 b": NOON, "prepared 9 x": None, "prepared 10 y": NOON - hour}
 
 

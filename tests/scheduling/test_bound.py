@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headgate.config.settings import Freshness
+from headgate.config.settings import FreshnessSettings
 from headgate.errors import DefiniteError
 from headgate.scheduling.bound import Bound
-from headgate.sql.tail import ANY, Tail
+from headgate.sql.tail import ANY, FreshnessClause
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -21,10 +21,10 @@ def seconds(number: float) -> timedelta:
 
 
 def test_the_later_one_wins_field_by_field() -> None:
-    project = Freshness(max_staleness=seconds(1), deadline=seconds(1), when_stale="serve")
+    project = FreshnessSettings(max_staleness=seconds(1), deadline=seconds(1), when_stale="serve")
     for said in product((False, True), repeat=3):
-        session = Tail(seconds(2), seconds(2), "wait") if said[0] else Tail()
-        tail = Tail(seconds(3), None, "fail") if said[1] else Tail()
+        session = FreshnessClause(seconds(2), seconds(2), "wait") if said[0] else FreshnessClause()
+        tail = FreshnessClause(seconds(3), None, "fail") if said[1] else FreshnessClause()
         arguments: dict[str, Any] = {"max_staleness": 4, "when_stale": "serve"} if said[2] else {}
         bound = Bound.of(project, session, tail, **arguments)
         last = max((place for place, is_said in enumerate(said, 2) if is_said), default=1)
@@ -34,7 +34,7 @@ def test_the_later_one_wins_field_by_field() -> None:
 
 
 def test_without_a_word_a_query_is_fresh_and_waits() -> None:
-    assert Bound.of(Freshness()) == Bound(timedelta(0), None, "fail")
+    assert Bound.of(FreshnessSettings()) == Bound(timedelta(0), None, "fail")
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,15 @@ def test_without_a_word_a_query_is_fresh_and_waits() -> None:
     ],
 )
 def test_arguments_are_durations_texts_or_seconds(value: Any, expected: timedelta | None) -> None:
-    assert Bound.of(Freshness(), max_staleness=value).max_staleness == expected
+    assert Bound.of(FreshnessSettings(), max_staleness=value).max_staleness == expected
 
 
 def test_any_can_be_said_everywhere_and_be_taken_back() -> None:
-    assert Bound.of(Freshness(max_staleness="any")).max_staleness is None
-    assert Bound.of(Freshness(), Tail(ANY)).max_staleness is None
-    assert Bound.of(Freshness(max_staleness="any"), Tail(ANY), Tail(seconds(0))).max_staleness == seconds(0)
+    assert Bound.of(FreshnessSettings(max_staleness="any")).max_staleness is None
+    assert Bound.of(FreshnessSettings(), FreshnessClause(ANY)).max_staleness is None
+    assert Bound.of(
+        FreshnessSettings(max_staleness="any"), FreshnessClause(ANY), FreshnessClause(seconds(0))
+    ).max_staleness == seconds(0)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_any_can_be_said_everywhere_and_be_taken_back() -> None:
 )
 def test_a_mistake_names_the_argument(arguments: dict[str, Any]) -> None:
     with pytest.raises(DefiniteError, match=next(iter(arguments))) as mistake:
-        Bound.of(Freshness(), **arguments)
+        Bound.of(FreshnessSettings(), **arguments)
     assert mistake.value.hint
 
 

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from headgate.capture.source import Freshness, Sample, Source
+from headgate.capture.source import Sample, Source, SourceFreshness
 from headgate.clock import SystemClock
 from headgate.delta.changes import BEGINNING, JobId
 from headgate.errors import TransientError
@@ -27,7 +27,7 @@ class Held:
     def __init__(self) -> None:
         self.may_go = threading.Event()
         self.is_away = False
-        self.captured = Freshness(0, BEGINNING)
+        self.captured = SourceFreshness(0, BEGINNING)
         self.asked = 0
 
     def sample(self, since: datetime | None = None) -> Sample:

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from headgate.delta.changes import BEGINNING, JobId
 from headgate.scheduling.policy import (
-    Activity,
-    Close,
+    CloseJob,
     Cut,
-    Join,
+    JoinJob,
     MaterializationSettings,
     Need,
     Offer,
     Overlays,
-    Reuse,
+    ReuseJob,
     SystemJob,
     SystemJobSettings,
     TableGoal,
+    Workload,
     choose,
     materialization,
     plan_cuts,
@@ -58,15 +58,15 @@ OFFERS = [
 @pytest.mark.parametrize(
     ("sources", "since", "floor", "kind", "job"),
     [
-        ("ab", -30, 0, Reuse, 4),
-        ("ab", -25, 0, Reuse, 4),
-        ("a", -15, 0, Join, 5),
-        ("ab", -15, 0, Join, 6),
-        ("ab", -25, 5, Join, 5),
-        ("ab", -25, 7, Close, None),
-        ("a", 0, 0, Close, None),
-        ("abc", -40, 0, Close, None),
-        ("", 0, 0, Reuse, 4),
+        ("ab", -30, 0, ReuseJob, 4),
+        ("ab", -25, 0, ReuseJob, 4),
+        ("a", -15, 0, JoinJob, 5),
+        ("ab", -15, 0, JoinJob, 6),
+        ("ab", -25, 5, JoinJob, 5),
+        ("ab", -25, 7, CloseJob, None),
+        ("a", 0, 0, CloseJob, None),
+        ("abc", -40, 0, CloseJob, None),
+        ("", 0, 0, ReuseJob, 4),
     ],
 )
 def test_the_newest_complete_job_then_the_oldest_on_its_way_then_a_cut(
@@ -80,19 +80,19 @@ def test_the_newest_complete_job_then_the_oldest_on_its_way_then_a_cut(
 
 def test_a_query_that_takes_anything_takes_the_newest_complete_job() -> None:
     anything = Need(1, frozenset("ab"), BEGINNING, None)
-    assert choose(anything, JobId(0), OFFERS) == Reuse(JobId(4), "job 4 is complete and fresh enough")
-    assert isinstance(choose(anything, JobId(0), []), Close)
+    assert choose(anything, JobId(0), OFFERS) == ReuseJob(JobId(4), "job 4 is complete and fresh enough")
+    assert isinstance(choose(anything, JobId(0), []), CloseJob)
 
 
 def test_the_state_before_the_first_job_is_no_snapshot() -> None:
     empty = Offer(JobId(0), {"a": BEGINNING}, True)
-    assert isinstance(choose(Need(1, frozenset("a"), BEGINNING, None), JobId(0), [empty]), Close)
-    assert isinstance(choose(Need(1, frozenset(), BEGINNING, None), JobId(0), [empty]), Reuse)
+    assert isinstance(choose(Need(1, frozenset("a"), BEGINNING, None), JobId(0), [empty]), CloseJob)
+    assert isinstance(choose(Need(1, frozenset(), BEGINNING, None), JobId(0), [empty]), ReuseJob)
 
 
 def test_a_cut_for_a_query_names_the_source_that_is_behind() -> None:
     choice = choose(need(1, "ab", -15), JobId(0), [offer(5, True, a=-10, b=-20)])
-    assert choice == Close("no job has what b acknowledged")
+    assert choice == CloseJob("no job has what b acknowledged")
 
 
 as_ofs = st.dictionaries(st.sampled_from("ab"), st.integers(-3, 0).map(at), max_size=2)
@@ -108,12 +108,12 @@ def test_a_choice_satisfies_and_nothing_better_was_there(
     wanted = need(1, "".join(sources), since)
     fit = [each for each in found if each.job >= floor and each.satisfies(wanted)]
     match choose(wanted, JobId(floor), found):
-        case Reuse(job=job):
+        case ReuseJob(job=job):
             assert job == max(each.job for each in fit if each.complete)
-        case Join(job=job):
+        case JoinJob(job=job):
             assert not any(each.complete for each in fit)
             assert job == min(each.job for each in fit)
-        case Close():
+        case CloseJob():
             assert not fit
 
 
@@ -247,7 +247,7 @@ def test_a_hundred_waiting_queries_are_planned_quickly() -> None:
 
 # jobs without a query, and materialization
 
-IDLE = Activity(waiting=0, asked_at=at(-60), unprocessed_bytes={"a": 10, "b": 0})
+IDLE = Workload(waiting=0, asked_at=at(-60), unprocessed_bytes={"a": 10, "b": 0})
 SYSTEM = SystemJobSettings(stream_bytes=1000, idle_after=timedelta(seconds=30))
 GOAL = TableGoal("sales", timedelta(minutes=1), at(-50), takes=timedelta(seconds=10))
 
@@ -273,7 +273,7 @@ GOAL = TableGoal("sales", timedelta(minutes=1), at(-50), takes=timedelta(seconds
         (replace(IDLE, waiting=1, goals=[GOAL]), None),
     ],
 )
-def test_a_job_runs_without_a_query_for_a_reason(activity: Activity, reason: str | None) -> None:
+def test_a_job_runs_without_a_query_for_a_reason(activity: Workload, reason: str | None) -> None:
     found = system_job(activity, SYSTEM, NOW)
     assert (None if found is None else found.reason) == reason
 

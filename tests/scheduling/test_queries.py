@@ -18,11 +18,11 @@ from pyspark.sql.catalog import Catalog
 from headgate import Receipt, Warehouse
 from headgate.capture.memory import MemorySource
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceUnreachable
-from headgate.capture.source import Freshness
+from headgate.capture.source import SourceFreshness
 from headgate.clock import ManualClock
 from headgate.delta.changes import BEGINNING
 from headgate.errors import Cancelled, DefiniteError, HeadgateError, SnapshotGone, StorageFull, TooStale
-from headgate.runtime.reading.answer import Answer as SnapshotAnswer
+from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.reading.reader import Reader, Snapshot
 from headgate.runtime.spark.sessions import SparkSessions
 from tests.scheduling.bank import deposit, open_bank, totals
@@ -210,7 +210,7 @@ def test_a_missed_bound_names_what_keeps_the_source_from_delivering(
     assert totals(bank.sql(ALL)) == {1: 10}
     status = replace(bank.sources["bank"].status, trouble=trouble)
     monkeypatch.setattr(MemorySource, "status", status)
-    monkeypatch.setattr(MemorySource, "captured", Freshness(0, BEGINNING))
+    monkeypatch.setattr(MemorySource, "captured", SourceFreshness(0, BEGINNING))
     monkeypatch.setattr(MemorySource, "capture", lambda self, upto, window: False)
     with pytest.raises(TooStale, match=rf"old \(bank\): {trouble.what}") as missed:
         bank.sql(f"{ALL} DEADLINE 0.1 SEC")
@@ -231,7 +231,7 @@ def test_a_source_that_stopped_does_not_keep_anyone_from_what_there_is(
         raise lost
 
     monkeypatch.setattr(MemorySource, "status", replace(bank.sources["bank"].status, trouble=lost))
-    monkeypatch.setattr(MemorySource, "captured", Freshness(0, BEGINNING))
+    monkeypatch.setattr(MemorySource, "captured", SourceFreshness(0, BEGINNING))
     monkeypatch.setattr(MemorySource, "capture", fail)
     with pytest.raises(SourceHistoryLost):
         bank.sql(f"{ALL} DEADLINE 5 SEC")

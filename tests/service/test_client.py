@@ -16,7 +16,7 @@ import pytest
 import headgate.client
 from headgate.client import Client, ServiceUnreachable
 from headgate.errors import ConfigError, DefiniteError, FlowFailed, HeadgateError, Location, TooStale
-from headgate.service import Limits, Server
+from headgate.service import Server, ServiceLimits
 from tests.service.scripted import RECEIPT, ScriptedSession, ScriptedWarehouse
 from tests.waiting import PATIENCE, eventually
 
@@ -41,7 +41,7 @@ def scripted() -> ScriptedWarehouse:
 
 @pytest.fixture(scope="module")
 def server(scripted: ScriptedWarehouse) -> Iterator[Server]:
-    with Server(scripted.as_warehouse, port=0, token="secret", limits=Limits(rows=10_000_000)) as server:
+    with Server(scripted.as_warehouse, port=0, token="secret", limits=ServiceLimits(rows=10_000_000)) as server:
         yield server
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headgate.service import Limits, Server
+from headgate.service import Server, ServiceLimits
 from tests.service.asking import ask, query
 from tests.service.scripted import ScriptedWarehouse
 from tests.service.test_limits import by_its_text
@@ -24,7 +24,7 @@ HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 @contextmanager
 def serving(connections: int, client: timedelta) -> Iterator[tuple[Server, ScriptedWarehouse]]:
     scripted = ScriptedWarehouse(by_its_text)
-    limits = Limits(connections=connections, client=client)
+    limits = ServiceLimits(connections=connections, client=client)
     with Server(scripted.as_warehouse, port=0, limits=limits) as server:
         yield server, scripted
 

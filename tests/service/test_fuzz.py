@@ -19,13 +19,13 @@ from schemathesis.specs.openapi import checks as openapi_checks
 
 from headgate import Warehouse
 from headgate.runtime.spark.sessions import SparkSessions
-from headgate.service import Limits, Server
+from headgate.service import Server, ServiceLimits
 from headgate.service.openapi import document
 from tests.scheduling.bank import deposit, open_bank
 from tests.service.asking import ask, query
 
 OPERATIONS = [
-    (path, method.upper()) for path, operations in document(Limits())["paths"].items() for method in operations
+    (path, method.upper()) for path, operations in document(ServiceLimits())["paths"].items() for method in operations
 ]
 FIXED = settings(
     derandomize=True,

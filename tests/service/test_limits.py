@@ -17,12 +17,14 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import TooStale
-from headgate.service import Limits, Server
+from headgate.service import Server, ServiceLimits
 from tests.service.asking import ask, query
 from tests.service.scripted import RECEIPT, ScriptedSession, ScriptedWarehouse
 from tests.waiting import PATIENCE, eventually
 
-SMALL = Limits(request_bytes=2000, rows=1000, time=timedelta(seconds=20), queries=3, client=timedelta(seconds=0.5))
+SMALL = ServiceLimits(
+    request_bytes=2000, rows=1000, time=timedelta(seconds=20), queries=3, client=timedelta(seconds=0.5)
+)
 LARGE_ROWS = 2_000_000
 
 
@@ -39,7 +41,7 @@ def by_its_text(session: ScriptedSession, text: str) -> pa.Table:
 
 
 @contextmanager
-def serving(limits: Limits = SMALL) -> Iterator[tuple[Server, ScriptedWarehouse]]:
+def serving(limits: ServiceLimits = SMALL) -> Iterator[tuple[Server, ScriptedWarehouse]]:
     scripted = ScriptedWarehouse(by_its_text)
     with Server(scripted.as_warehouse, port=0, limits=limits) as server:
         yield server, scripted

@@ -12,7 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_plain
 
-from headgate.capture.source import Freshness, SourceStatus
+from headgate.capture.source import SourceFreshness, SourceStatus
 from headgate.config.gears import Gear
 from headgate.delta.changes import BEGINNING, JobId
 from headgate.scheduling.receipt import Waited
@@ -74,8 +74,8 @@ def test_tables_and_jobs_are_told() -> None:
 
 def test_sources_are_told_and_what_is_unknown_is_left_out() -> None:
     gear = Gear(period=timedelta(milliseconds=20), workers=2)
-    full = SourceStatus(Freshness(9, AT), 1000, 4096, {}, OSError("gone"), gear, "busy", 3, 5 << 20, 1 << 30)
-    plain = SourceStatus(Freshness(0, BEGINNING), 0, None, {})
+    full = SourceStatus(SourceFreshness(9, AT), 1000, 4096, {}, OSError("gone"), gear, "busy", 3, 5 << 20, 1 << 30)
+    plain = SourceStatus(SourceFreshness(0, BEGINNING), 0, None, {})
     found = told(source_metrics({"shop": full, "etl": plain}))
     assert found["headgate_source_log_bytes"].value(source="shop") == 1000
     assert found["headgate_source_log_bytes"].value(source="etl") == 0

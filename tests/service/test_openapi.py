@@ -10,10 +10,10 @@ from starlette.routing import Route
 
 from headgate.service.app import Service
 from headgate.service.bodies import BACKUP_FIELDS, CHANGE_FIELDS, QueryBody
-from headgate.service.limits import Limits
+from headgate.service.limits import ServiceLimits
 from headgate.service.openapi import document
 
-LIMITS = Limits(rows=1234)
+LIMITS = ServiceLimits(rows=1234)
 
 
 def test_every_route_is_documented_and_every_documented_one_exists() -> None:

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 import headgate.client
 from headgate.errors import DefiniteError
-from headgate.service import Limits, Server
+from headgate.service import Server, ServiceLimits
 from headgate.service.app import Service
 from headgate.service.openapi import document
 from headgate.service.permissions import PERMISSIONS, permission
@@ -58,10 +58,10 @@ def asked(server: Server, token: str | None, method: str = "POST", path: str = "
 
 
 def test_every_route_says_what_it_needs() -> None:
-    routes = [route for route in Service(None, Limits()).routes if isinstance(route, Route)]
+    routes = [route for route in Service(None, ServiceLimits()).routes if isinstance(route, Route)]
     served = {(method, route.path) for route in routes for method in route.methods or () if method != "HEAD"}
     assert served == set(PERMISSIONS)
-    for path, operations in document(Limits())["paths"].items():
+    for path, operations in document(ServiceLimits())["paths"].items():
         for method, operation in operations.items():
             needed = PERMISSIONS[method.upper(), path]
             assert operation["security"] == ([] if needed is None else [{}, {"token": [needed]}])

@@ -6,7 +6,7 @@ import asyncio
 from typing import cast
 
 from headgate.scheduling.session import Session
-from headgate.service.limits import Limits
+from headgate.service.limits import ServiceLimits
 from headgate.service.sessions import NamedSessions
 
 
@@ -16,7 +16,7 @@ def new_session() -> Session:
 
 def test_a_name_gives_the_same_session_until_it_was_left_alone_for_long() -> None:
     now = 0.0
-    sessions = NamedSessions(Limits(), lambda: now)
+    sessions = NamedSessions(ServiceLimits(), lambda: now)
     first = sessions.get("a", new_session)
     now = 590.0
     assert sessions.get("a", new_session) is first
@@ -29,7 +29,7 @@ def test_a_name_gives_the_same_session_until_it_was_left_alone_for_long() -> Non
 
 
 def test_the_one_that_was_used_longest_ago_makes_room() -> None:
-    sessions = NamedSessions(Limits(sessions=2), lambda: 0.0)
+    sessions = NamedSessions(ServiceLimits(sessions=2), lambda: 0.0)
     first, second = sessions.get("a", new_session), sessions.get("b", new_session)
     assert sessions.get("a", new_session) is first
     sessions.get("c", new_session)
@@ -40,7 +40,7 @@ def test_the_one_that_was_used_longest_ago_makes_room() -> None:
 def test_one_that_is_in_use_is_not_forgotten() -> None:
     async def check() -> None:
         now = 0.0
-        sessions = NamedSessions(Limits(sessions=1), lambda: now)
+        sessions = NamedSessions(ServiceLimits(sessions=1), lambda: now)
         busy = sessions.get("a", new_session)
         async with busy.turn:
             now = 10_000.0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import DefiniteError
-from headgate.sql.tail import ANY, Setting, Tail, parse_setting, split_tail
+from headgate.sql.tail import ANY, FreshnessClause, Setting, parse_setting, split_tail
 
 MINUTES = timedelta(minutes=10)
 SECONDS = timedelta(seconds=5)
@@ -18,32 +18,36 @@ SECONDS = timedelta(seconds=5)
 @pytest.mark.parametrize(
     ("text", "query", "tail"),
     [
-        ("SELECT 1 CURRENCY BOUND 10 MIN", "SELECT 1", Tail(MINUTES)),
-        ("SELECT 1 currency bound 10 minutes;", "SELECT 1", Tail(MINUTES)),
-        ("SELECT 1\n-- why\nCURRENCY BOUND '10m' ; -- end", "SELECT 1\n-- why", Tail(MINUTES)),
-        ("SELECT 1 CURRENCY BOUND ANY", "SELECT 1", Tail(ANY)),
-        ("SELECT 1 CURRENCY BOUND 0.3 SEC", "SELECT 1", Tail(timedelta(milliseconds=300))),
+        ("SELECT 1 CURRENCY BOUND 10 MIN", "SELECT 1", FreshnessClause(MINUTES)),
+        ("SELECT 1 currency bound 10 minutes;", "SELECT 1", FreshnessClause(MINUTES)),
+        ("SELECT 1\n-- why\nCURRENCY BOUND '10m' ; -- end", "SELECT 1\n-- why", FreshnessClause(MINUTES)),
+        ("SELECT 1 CURRENCY BOUND ANY", "SELECT 1", FreshnessClause(ANY)),
+        ("SELECT 1 CURRENCY BOUND 0.3 SEC", "SELECT 1", FreshnessClause(timedelta(milliseconds=300))),
         (
             "SELECT 1 CURRENCY BOUND 0.3s DEADLINE '1.5s'",
             "SELECT 1",
-            Tail(timedelta(seconds=0.3), timedelta(seconds=1.5)),
+            FreshnessClause(timedelta(seconds=0.3), timedelta(seconds=1.5)),
         ),
-        ("SELECT 1 CURRENCY BOUND 0 DEADLINE 5 SEC", "SELECT 1", Tail(timedelta(0), SECONDS)),
-        ("SELECT 1 DEADLINE 5s /* a */ WHEN STALE Serve", "SELECT 1", Tail(None, SECONDS, "serve")),
-        ("SELECT 1 WHEN STALE WAIT CURRENCY BOUND 10M DEADLINE 5000MS", "SELECT 1", Tail(MINUTES, SECONDS, "wait")),
-        ("SELECT 1 DEADLINE 1.5 HOURS", "SELECT 1", Tail(deadline=timedelta(minutes=90))),
-        ("SELECT 1 DEADLINE 2D", "SELECT 1", Tail(deadline=timedelta(days=2))),
-        ("SELECT 1 AS deadline DEADLINE 5 SEC", "SELECT 1 AS deadline", Tail(deadline=SECONDS)),
-        ("SELECT 1 DEADLINE DEADLINE 5 SEC", "SELECT 1 DEADLINE", Tail(deadline=SECONDS)),
-        ("SELECT * FROM t `DEADLINE` DEADLINE 5 SEC", "SELECT * FROM t `DEADLINE`", Tail(deadline=SECONDS)),
+        ("SELECT 1 CURRENCY BOUND 0 DEADLINE 5 SEC", "SELECT 1", FreshnessClause(timedelta(0), SECONDS)),
+        ("SELECT 1 DEADLINE 5s /* a */ WHEN STALE Serve", "SELECT 1", FreshnessClause(None, SECONDS, "serve")),
+        (
+            "SELECT 1 WHEN STALE WAIT CURRENCY BOUND 10M DEADLINE 5000MS",
+            "SELECT 1",
+            FreshnessClause(MINUTES, SECONDS, "wait"),
+        ),
+        ("SELECT 1 DEADLINE 1.5 HOURS", "SELECT 1", FreshnessClause(deadline=timedelta(minutes=90))),
+        ("SELECT 1 DEADLINE 2D", "SELECT 1", FreshnessClause(deadline=timedelta(days=2))),
+        ("SELECT 1 AS deadline DEADLINE 5 SEC", "SELECT 1 AS deadline", FreshnessClause(deadline=SECONDS)),
+        ("SELECT 1 DEADLINE DEADLINE 5 SEC", "SELECT 1 DEADLINE", FreshnessClause(deadline=SECONDS)),
+        ("SELECT * FROM t `DEADLINE` DEADLINE 5 SEC", "SELECT * FROM t `DEADLINE`", FreshnessClause(deadline=SECONDS)),
         (
             "SELECT CASE WHEN stale THEN 1 END FROM t WHEN STALE FAIL",
             "SELECT CASE WHEN stale THEN 1 END FROM t",
-            Tail(when_stale="fail"),
+            FreshnessClause(when_stale="fail"),
         ),
     ],
 )
-def test_the_tail_is_split_off(text: str, query: str, tail: Tail) -> None:
+def test_the_tail_is_split_off(text: str, query: str, tail: FreshnessClause) -> None:
     assert split_tail(text) == (query, tail)
 
 
@@ -64,7 +68,7 @@ def test_the_tail_is_split_off(text: str, query: str, tail: Tail) -> None:
     ],
 )
 def test_names_strings_and_comments_are_no_tail(text: str) -> None:
-    assert split_tail(text) == (text, Tail())
+    assert split_tail(text) == (text, FreshnessClause())
 
 
 @pytest.mark.parametrize(
@@ -99,9 +103,9 @@ def test_a_mistake_in_the_tail_names_its_line(text: str, line: int, what: str) -
 @given(
     st.permutations(
         [
-            ("CURRENCY BOUND 10 MIN", Tail(MINUTES)),
-            ("DEADLINE 5 SEC", Tail(None, SECONDS)),
-            ("WHEN STALE SERVE", Tail()),
+            ("CURRENCY BOUND 10 MIN", FreshnessClause(MINUTES)),
+            ("DEADLINE 5 SEC", FreshnessClause(None, SECONDS)),
+            ("WHEN STALE SERVE", FreshnessClause()),
         ]
     ),
     st.integers(0, 3),
@@ -110,12 +114,12 @@ def test_a_mistake_in_the_tail_names_its_line(text: str, line: int, what: str) -
     st.booleans(),
 )
 def test_clauses_come_in_any_order_and_case(
-    clauses: list[tuple[str, Tail]], count: int, query: str, end: str, lower: bool
+    clauses: list[tuple[str, FreshnessClause]], count: int, query: str, end: str, lower: bool
 ) -> None:
     said = [clause for clause, _ in clauses[:count]]
     tail = "\n".join(said).lower() if lower else "  ".join(said)
     found = split_tail(f"{query} {tail}{end}")
-    assert found[1] == Tail(
+    assert found[1] == FreshnessClause(
         MINUTES if "CURRENCY BOUND 10 MIN" in said else None,
         SECONDS if "DEADLINE 5 SEC" in said else None,
         "serve" if "WHEN STALE SERVE" in said else None,
@@ -167,11 +171,11 @@ def test_nothing_else_can_be_set(text: str) -> None:
 
 
 def test_settings_add_up_until_they_are_reset() -> None:
-    session = Tail()
+    session = FreshnessClause()
     for statement in ("SET deadline = '5s'", "SET max_staleness = ANY", "SET deadline = '6s'"):
         setting = parse_setting(statement)
         assert setting is not None
         session = setting.applied_to(session)
-    assert session == Tail(ANY, timedelta(seconds=6))
-    assert Setting("deadline").applied_to(session) == Tail(ANY)
-    assert Setting(None).applied_to(session) == Tail()
+    assert session == FreshnessClause(ANY, timedelta(seconds=6))
+    assert Setting("deadline").applied_to(session) == FreshnessClause(ANY)
+    assert Setting(None).applied_to(session) == FreshnessClause()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from headgate.delta.changes import JobId
-from headgate.warehouse.base import Limits
+from headgate.warehouse.base import FileLimits
 from headgate.warehouse.ledger import Ledger
 from headgate.warehouse.versioned import VersionedTable
 from tests.warehouse.model import BY_KEY, BY_NUMBER, Key, Model, change_set
@@ -49,7 +49,7 @@ def run(root: str, step: Callable[[str], None]) -> dict[str, VersionedTable]:
             spec,
             version=version,
             through=JobId(through),
-            limits=Limits(rows_per_file=5),
+            limits=FileLimits(rows_per_file=5),
             step=step,
         )
     start = min(table.through for table in tables.values())

@@ -13,14 +13,14 @@ from pyspark.sql import SparkSession
 
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse, EnvironmentProblem
-from headgate.warehouse.base import Limits
+from headgate.warehouse.base import FileLimits
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.problems import translate
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.versioned import VersionedTable
 from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Model, Row, canonical, change_set
 
-LIMITS = Limits(rows_per_file=20, local_rows=10)
+LIMITS = FileLimits(rows_per_file=20, local_rows=10)
 
 
 def stored_changes(table: VersionedTable, spark: SparkSession, rows: list[Row], after: int, upto: int) -> ChangeSet:
@@ -67,7 +67,7 @@ def test_changes_in_files_behave_as_changes_in_memory(tmp_path: Path, spark: Spa
 
 def test_a_lookup_in_many_bytes_goes_through_spark(tmp_path: Path, spark: SparkSession) -> None:
     model = Model(BY_KEY)
-    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=Limits(rows_per_file=20, lookup_bytes=0))
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=FileLimits(rows_per_file=20, lookup_bytes=0))
     table.apply(change_set(BY_KEY, model.run({(n, "x"): n for n in range(50)} | {(None, None): 1}), 0, 1), JobId(1))
     table.materialize(None, JobId(1))
     table.apply(change_set(BY_KEY, model.run({(3, "x"): None, (4, "x"): 9}), 1, 2), JobId(2))
@@ -102,7 +102,7 @@ def test_replaced_rows_are_read_once_whatever_their_keys(tmp_path: Path, spark: 
     for place, (first, last) in enumerate([(0, 14), (1, 13), (2, 13), (5, 6), (0, 1), (8, 12)]):
         spec = TableSpec(f"t{place}", SCHEMA, key=("a",))
         model = Model(spec)
-        table = VersionedTable.open(str(tmp_path / spec.name), spec, limits=Limits(local_rows=local_rows))
+        table = VersionedTable.open(str(tmp_path / spec.name), spec, limits=FileLimits(local_rows=local_rows))
         table.apply(change_set(spec, model.run({(key, "x"): 1 for key in keys}), 0, 1), JobId(1))
         table.materialize(None, JobId(1))
         chosen = keys[first:last]

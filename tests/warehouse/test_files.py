@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.delta.changes import JobId
 from headgate.errors import StorageFull
-from headgate.warehouse.base import Limits
+from headgate.warehouse.base import FileLimits
 from headgate.warehouse.compaction import DEPTH, plan
 from headgate.warehouse.index import FileIndex, Wanted
 from headgate.warehouse.problems import storage_problems
@@ -75,7 +75,7 @@ def test_files_of_one_value_are_never_merged_for_depth() -> None:
 
 
 def test_scattered_inserts_and_small_folds_keep_the_files_of_a_key_few(tmp_path: Path) -> None:
-    table = VersionedTable.open(str(tmp_path / "t"), LONG, limits=Limits(rows_per_file=100))
+    table = VersionedTable.open(str(tmp_path / "t"), LONG, limits=FileLimits(rows_per_file=100))
     random = np.random.default_rng(3)
     keys = random.permutation(20_000)
     for job in range(1, 101):
@@ -92,7 +92,7 @@ def test_scattered_inserts_and_small_folds_keep_the_files_of_a_key_few(tmp_path:
 
 
 def test_many_small_folds_at_the_end_do_not_leave_many_files(tmp_path: Path) -> None:
-    table = VersionedTable.open(str(tmp_path / "t"), LONG, limits=Limits(rows_per_file=100))
+    table = VersionedTable.open(str(tmp_path / "t"), LONG, limits=FileLimits(rows_per_file=100))
     for job in range(1, 61):
         rows = [{"k": job * 10 + n, "v": job, "__job": job, "__weight": 1} for n in range(10)]
         table.apply(change_set(LONG, rows, job - 1, job), JobId(job))

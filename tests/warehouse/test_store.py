@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse
-from headgate.warehouse.base import Limits
+from headgate.warehouse.base import FileLimits
 from headgate.warehouse.bulk import written_files
 from headgate.warehouse.files import FileWriter
 from headgate.warehouse.spec import TableSpec
@@ -143,7 +143,7 @@ def test_vacuum_keeps_what_a_kept_version_names_and_removes_the_rest(tmp_path: P
 
 def test_other_readers_see_a_plain_delta_table(tmp_path: Path) -> None:
     model = Model(BY_KEY)
-    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=Limits(rows_per_file=7))
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=FileLimits(rows_per_file=7))
     for step in range(3):
         rows = model.run({(number, str(step)): number + step for number in range(30)} | {(3, "0"): None})
         table.apply(change_set(BY_KEY, rows, step, step + 1), JobId(step + 1))

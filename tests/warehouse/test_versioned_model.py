@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from headgate.delta.changes import JobId
 from headgate.errors import SnapshotGone
-from headgate.warehouse.base import Limits
+from headgate.warehouse.base import FileLimits
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.versioned import Pin, VersionedTable
 from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Key, Model, canonical, change_set
@@ -20,7 +20,7 @@ from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Key, Model, canonic
 A = [None, 1, 2, 3, 2**62, -5]
 B = [None, "", "x", "漢" * 40, "y:1", "~"]
 KEYS: list[Key] = [(a, b) for a in A for b in B]
-SMALL = Limits(rows_per_file=4, overlay_bytes=40_000, local_rows=3)
+SMALL = FileLimits(rows_per_file=4, overlay_bytes=40_000, local_rows=3)
 
 edits = st.dictionaries(st.sampled_from(KEYS), st.one_of(st.none(), st.integers(0, 60)), max_size=12)
 steps = st.one_of(

@@ -17,8 +17,8 @@ from headgate.capture.events import Committed
 from headgate.capture.shape import Shape
 from headgate.capture.source import (
     Capabilities,
-    Freshness,
     Sample,
+    SourceFreshness,
     SourceStatus,
     SourceTable,
     TableProblem,
@@ -81,10 +81,10 @@ class MemorySource:
         return SourceStatus(self.captured, self.log.held_bytes, self.log.limit_bytes, self.problems)
 
     @property
-    def captured(self) -> Freshness:
+    def captured(self) -> SourceFreshness:
         """Everything: a transaction is in the log before it is acknowledged."""
         at = self._clock.now()
-        return Freshness(self.log.durable, at)
+        return SourceFreshness(self.log.durable, at)
 
     def sample(self, since: datetime | None = None) -> Sample:
         """Where the source stands: every acknowledged transaction is durable. Never waits; the clocks are the same."""

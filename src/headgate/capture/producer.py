@@ -23,7 +23,7 @@ import pyarrow as pa
 from headgate.capture.events import Committed
 from headgate.capture.memory import MemorySource
 from headgate.capture.shape import Shape
-from headgate.capture.source import Freshness, Sample, SourceStatus, SourceTable
+from headgate.capture.source import Sample, SourceFreshness, SourceStatus, SourceTable
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.transaction import Transaction
 from headgate.clock import Clock
@@ -113,13 +113,13 @@ class ProducerSource(MemorySource):
     # what readers see
 
     @property
-    def captured(self) -> Freshness:
+    def captured(self) -> SourceFreshness:
         """What is announced: all that was acknowledged before the first lazy commit that is not."""
         now = self._clock.now()
         with self._commit_lock:
             times = [now, *(each.commit_at for each in self._lazy[:1])]
             times += [self._pulled_at.get(each, BEGINNING) for each in self._producers if each.pull is not None]
-            return Freshness(self._announced, min(times))
+            return SourceFreshness(self._announced, min(times))
 
     def sample(self, since: datetime | None = None) -> Sample:
         """The last commit; or, for whoever needs no more than was acknowledged before an instant, the last one before it."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from headgate.capture.durable import read_checked
 from headgate.capture.loss import Loss, Losses
-from headgate.capture.segments import Entry, Scan, list_segments, rewrite_segment, scan_segment
+from headgate.capture.segments import FrameEntry, SegmentScan, list_segments, rewrite_segment, scan_segment
 from headgate.mark import DamagedMark, Reach, read_mark
 
 
@@ -39,7 +39,7 @@ class Recovered:
 
     trimmed: int
     trimmed_at: int | None
-    entries: list[Entry]
+    entries: list[FrameEntry]
     end: int
     losses: Losses
     active: Path | None = None
@@ -79,7 +79,7 @@ class _Search:
         """Everything up to here is there, when something behind it is not ..."""
         self._where, self._what = folder, ""
         """... and the place and reason of that."""
-        self._keep: dict[Path, list[Entry]] = {}
+        self._keep: dict[Path, list[FrameEntry]] = {}
         self._unknown: tuple[Path, str] | None = None
         self._last = self._upto = self.trimmed = 0
         self.trimmed, self.trimmed_at = self._read_trimmed()
@@ -97,9 +97,9 @@ class _Search:
             return None
         return Loss(self._after, max(self._after, self._upto), self._what, str(self._where))
 
-    def repair(self) -> list[Entry]:
+    def repair(self) -> list[FrameEntry]:
         """Leaves whole frames alone in the segments; gives them."""
-        found: list[Entry] = []
+        found: list[FrameEntry] = []
         for scan in self._scans:
             kept = self._keep[scan.segment]
             if not scan.end and not kept:
@@ -134,7 +134,7 @@ class _Search:
             self._unknown = file, "how far the stream log reached is not known: this file is missing"
         return found
 
-    def _walk(self, scan: Scan) -> None:
+    def _walk(self, scan: SegmentScan) -> None:
         kept = self._keep[scan.segment] = []
         for entry in scan.entries:
             self._take(entry, kept)
@@ -152,7 +152,7 @@ class _Search:
             for entry in scan.later:
                 self._take(entry, kept)
 
-    def _take(self, entry: Entry, kept: list[Entry]) -> None:
+    def _take(self, entry: FrameEntry, kept: list[FrameEntry]) -> None:
         """Keeps a frame that follows the ones before and whose files are there."""
         header = entry.header
         if header.first <= self._last:
@@ -194,7 +194,9 @@ class _Search:
             self._after, self._where, self._what = max(after, self.trimmed), where, what
 
 
-def remove_leftovers(folder: Path, files: Path, spool: Path, entries: Sequence[Entry], active: Path | None) -> None:
+def remove_leftovers(
+    folder: Path, files: Path, spool: Path, entries: Sequence[FrameEntry], active: Path | None
+) -> None:
     """Removes what no frame refers to."""
     shutil.rmtree(spool)
     spool.mkdir()

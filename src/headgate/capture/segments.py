@@ -21,7 +21,7 @@ SUFFIX = ".segment"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FrameEntry:
     """A frame's place: its segment, where it begins, where its body begins and where it ends."""
 
     header: Header
@@ -58,17 +58,17 @@ def list_segments(folder: Path) -> list[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class SegmentScan:
     """What a segment holds."""
 
     segment: Path
-    entries: list[Entry]
+    entries: list[FrameEntry]
     """Its frames, up to the first bytes that are none."""
     end: int
     """Where these frames end; 0 when not even the segment's beginning is there."""
     problem: str | None = None
     """Why no frame follows, where there are bytes."""
-    later: tuple[Entry, ...] = ()
+    later: tuple[FrameEntry, ...] = ()
     """Whole frames behind those bytes."""
     can_be_torn: bool = True
     """Whether a crash can leave a segment like this, if it was the last."""
@@ -78,7 +78,7 @@ class Scan:
         return int(self.segment.stem)
 
 
-def scan_segment(segment: Path, *, bodies: bool) -> Scan:
+def scan_segment(segment: Path, *, bodies: bool) -> SegmentScan:
     """Reads a segment; without `bodies`, the rows of its frames are tested when they are read."""
     descriptor = os.open(segment, os.O_RDONLY)
     try:
@@ -88,8 +88,8 @@ def scan_segment(segment: Path, *, bodies: bool) -> Scan:
         if start != SEGMENT_MAGIC:
             later = tuple(_valid_frames_after(descriptor, segment, 0, size))
             is_begun = SEGMENT_MAGIC.startswith(start) or not any(start)
-            return Scan(segment, [], 0, "this is not a segment", later, can_be_torn=is_begun)
-        entries: list[Entry] = []
+            return SegmentScan(segment, [], 0, "this is not a segment", later, can_be_torn=is_begun)
+        entries: list[FrameEntry] = []
         while offset < size:
             try:
                 entry = _read_entry(descriptor, segment, offset, size)
@@ -97,15 +97,15 @@ def scan_segment(segment: Path, *, bodies: bool) -> Scan:
                     _check_body(descriptor, entry)
             except BadFrame as error:
                 later = tuple(_valid_frames_after(descriptor, segment, offset, size))
-                return Scan(segment, entries, offset, f"damaged at byte {offset}: {error}", later)
+                return SegmentScan(segment, entries, offset, f"damaged at byte {offset}: {error}", later)
             entries.append(entry)
             offset = entry.end
-        return Scan(segment, entries, offset)
+        return SegmentScan(segment, entries, offset)
     finally:
         os.close(descriptor)
 
 
-def rewrite_segment(segment: Path, entries: Sequence[Entry]) -> list[Entry]:
+def rewrite_segment(segment: Path, entries: Sequence[FrameEntry]) -> list[FrameEntry]:
     """Replaces a segment by one with these frames of it alone, durably; gives their new places."""
     content = segment.read_bytes()
     parts, places = [SEGMENT_MAGIC], []
@@ -119,22 +119,22 @@ def rewrite_segment(segment: Path, entries: Sequence[Entry]) -> list[Entry]:
     return places
 
 
-def _read_entry(descriptor: int, segment: Path, offset: int, size: int) -> Entry:
+def _read_entry(descriptor: int, segment: Path, offset: int, size: int) -> FrameEntry:
     prefix = os.pread(descriptor, frames.PREFIX_BYTES, offset)
     text = os.pread(descriptor, frames.header_bytes(prefix), offset + frames.PREFIX_BYTES)
     header = frames.decode_header(prefix, text)
     body = offset + frames.PREFIX_BYTES + len(text)
     if body + header.body_bytes > size:
         raise BadFrame("the frame ends within its rows")
-    return Entry(header, segment, offset, body, body + header.body_bytes)
+    return FrameEntry(header, segment, offset, body, body + header.body_bytes)
 
 
-def _check_body(descriptor: int, entry: Entry) -> None:
+def _check_body(descriptor: int, entry: FrameEntry) -> None:
     for part in entry.header.inline.values():
         frames.check_rows(part, os.pread(descriptor, part.length, entry.body + part.offset))
 
 
-def _valid_frames_after(descriptor: int, segment: Path, offset: int, size: int) -> Iterator[Entry]:
+def _valid_frames_after(descriptor: int, segment: Path, offset: int, size: int) -> Iterator[FrameEntry]:
     """Frames behind a damaged place, found by their first bytes."""
     content = os.pread(descriptor, size - offset, offset)
     found = content.find(frames.MAGIC, 1)

@@ -42,7 +42,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Freshness:
+class SourceFreshness:
     """How far some copy of a source's history goes: it holds all that was acknowledged before `at`, on headgate's clock."""
 
     position: int
@@ -100,7 +100,7 @@ class Progress:
 class SourceStatus:
     """A source at one moment, for those who look after it."""
 
-    captured: Freshness
+    captured: SourceFreshness
     """How far the stream log goes."""
     log_bytes: int
     """What the stream log holds because some table has not taken it yet ..."""
@@ -157,7 +157,7 @@ class Source(Protocol):
         ...
 
     @property
-    def captured(self) -> Freshness:
+    def captured(self) -> SourceFreshness:
         """How far the log goes; asking does not touch the source."""
         ...
 

@@ -43,8 +43,8 @@ from headgate.capture.loss import Loss, Losses
 from headgate.capture.reading import concatenate_events, stamp_of
 from headgate.capture.recovery import UNKNOWN, Expected, recover, remove_leftovers
 from headgate.capture.room import Room
-from headgate.capture.segments import SEGMENT_MAGIC, Entry, list_segments, rewrite_segment, segment_path
-from headgate.capture.unwritten import Lost, Tail, Unwritten
+from headgate.capture.segments import SEGMENT_MAGIC, FrameEntry, list_segments, rewrite_segment, segment_path
+from headgate.capture.unwritten import Lost, Unwritten, UnwrittenTail
 from headgate.capture.writing import TransactionWriter, encode_tables
 from headgate.errors import CorruptWarehouse, EnvironmentProblem, Location, TransactionError
 from headgate.mark import Mark, Reach
@@ -71,7 +71,7 @@ class StreamLog:
         self.folder = folder
         self.transaction_bytes = transaction_bytes
         self.unwritten_bytes = unwritten_bytes
-        self._tail = Tail(folder / "unwritten")
+        self._tail = UnwrittenTail(folder / "unwritten")
         self._writing_out = threading.RLock()
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class StreamLog:
             self._end_commit_at = self._entries[-1].header.commit_at
         self._end = self._durable = found.end
         self._losses = found.losses
-        self._damaged: list[Entry] = []
+        self._damaged: list[FrameEntry] = []
         """Frames whose rows turned out to be unreadable."""
         with full_disk_is_named(folder):
             self._mark = Mark(folder / "mark", self._reach())
@@ -367,7 +367,7 @@ class StreamLog:
             # Behind what is there nothing was acknowledged that the source does not have.
             self._mark.reset(self._reach())
 
-    def _lose(self, entry: Entry, why: str) -> Loss:
+    def _lose(self, entry: FrameEntry, why: str) -> Loss:
         """Notes that a frame's rows cannot be read."""
         what = f"damaged at byte {entry.start}: {why}"
         found = Loss(entry.header.first - 1, entry.header.position, what, str(entry.segment))
@@ -440,7 +440,7 @@ class StreamLog:
 
     def _write_frame(
         self, make_header: Callable[[int], Header], bodies: Sequence[bytes], *, is_kept: bool = False
-    ) -> Entry:
+    ) -> FrameEntry:
         with self._lock:
             self._require_usable()
             header = make_header(self._durable_frame)
@@ -458,7 +458,7 @@ class StreamLog:
                 os.ftruncate(descriptor, start)
                 raise
             self._size = start + len(head) + header.body_bytes
-            entry = Entry(header, segment, start, start + len(head), self._size)
+            entry = FrameEntry(header, segment, start, start + len(head), self._size)
             self._entries.append(entry)
             self._positions.append(header.position)
             self._end, self._end_commit_at = header.position, header.commit_at
@@ -503,7 +503,7 @@ class StreamLog:
         written = [entry.header for entry in self._range(after, upto)]
         return written + [each.header() for each in self._tail.between(after, upto)]
 
-    def _range(self, after: int, upto: int) -> list[Entry]:
+    def _range(self, after: int, upto: int) -> list[FrameEntry]:
         if after < self._trimmed:
             raise CorruptWarehouse(
                 f"the stream log begins after position {self._trimmed}, asked was for everything after {after}",

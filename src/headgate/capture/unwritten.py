@@ -57,7 +57,7 @@ class Unwritten:
         return Header(self.group, False, durable, dict(inline or {}), {})
 
 
-class Tail:
+class UnwrittenTail:
     """The transactions in memory, in order, and the file that counts them: the last one, how many, and their rows."""
 
     def __init__(self, file: Path) -> None:

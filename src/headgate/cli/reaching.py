@@ -52,12 +52,12 @@ def address_of(place: Place) -> Address | None:
 def _served_here(place: Place) -> Iterator[Address]:
     click.echo("no service runs for this project (headgate run): opening its warehouse takes a while", err=True)
     with waiting("starting Spark") as line, open_here(place, line) as warehouse:
-        from headgate.service import Limits, Server
+        from headgate.service import Server, ServiceLimits
 
         line.close()
         token = secrets.token_urlsafe()
         with Server(
-            warehouse, port=0, token=token, limits=Limits(rows=_ANY_SIZE, bytes=_ANY_SIZE, time=_ALONE)
+            warehouse, port=0, token=token, limits=ServiceLimits(rows=_ANY_SIZE, bytes=_ANY_SIZE, time=_ALONE)
         ) as server:
             yield server.url, token
 

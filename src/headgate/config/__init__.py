@@ -3,24 +3,24 @@
 from headgate.config.durations import format_duration, parse_duration
 from headgate.config.project import load_project
 from headgate.config.settings import (
-    Freshness,
+    FreshnessSettings,
     Library,
-    Limits,
     Project,
+    ProjectLimits,
     Retention,
     WhenStale,
 )
 from headgate.config.sources import MemorySourceSettings, MemoryTable, PostgresSourceSettings, PostgresTableSettings
 
 __all__ = [
-    "Freshness",
+    "FreshnessSettings",
     "Library",
-    "Limits",
     "MemorySourceSettings",
     "MemoryTable",
     "PostgresSourceSettings",
     "PostgresTableSettings",
     "Project",
+    "ProjectLimits",
     "Retention",
     "WhenStale",
     "format_duration",

@@ -51,7 +51,7 @@ def _age(value: object) -> object:
         raise refuse(str(error), f"{DURATION_HINT}, or any") from None
 
 
-class Freshness(Settings):
+class FreshnessSettings(Settings):
     """What a query gets that does not say otherwise."""
 
     max_staleness: Annotated[timedelta | Literal["any"], BeforeValidator(_age)] = timedelta(0)
@@ -69,7 +69,7 @@ class Retention(Settings):
     """How long an answer holds its snapshot when nobody closes it."""
 
 
-class Limits(Settings):
+class ProjectLimits(Settings):
     """How much headgate holds before it does something about it."""
 
     overlay_bytes: Size = 256 << 20
@@ -92,7 +92,7 @@ class Limits(Settings):
     """Source changes up to this many are processed in the driver's memory; a larger job runs from files."""
 
 
-class Background(Settings):
+class BackgroundSettings(Settings):
     """What headgate does while nobody asks."""
 
     system_jobs: bool = True
@@ -159,11 +159,11 @@ class Project(Settings):
     storage: str
     libraries: tuple[Library, ...] = ()
     spark: dict[str, Annotated[str, BeforeValidator(_spark_setting)]] = Field(default_factory=dict)
-    freshness: Freshness = Freshness()
+    freshness: FreshnessSettings = FreshnessSettings()
     sources: dict[Name, SourceSettings] = Field(default_factory=dict)
     retention: Retention = Retention()
-    limits: Limits = Limits()
-    background: Background = Background()
+    limits: ProjectLimits = ProjectLimits()
+    background: BackgroundSettings = BackgroundSettings()
     executor: ExecutorName = "staged"
     """How stages run: each in a thread of its own, one after another, or even one job at a time (for comparison)."""
     pool_weights: PoolWeights = "zone_aware"

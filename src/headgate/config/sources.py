@@ -57,7 +57,7 @@ class MemorySourceSettings(Settings):
         return tables
 
 
-class ProducerTable(MemoryTable):
+class ProducerTableSettings(MemoryTable):
     """A table that a program fills: its columns with their Spark SQL types, and its key, if it has one."""
 
     key: tuple[Name, ...] = ()
@@ -67,11 +67,11 @@ class ProducerSourceSettings(Settings):
     """Tables that programs fill through `headgate.connect`; further ones are made by CREATE TABLE."""
 
     type: Literal["producer"]
-    tables: dict[Name, ProducerTable] = Field(default_factory=dict)
+    tables: dict[Name, ProducerTableSettings] = Field(default_factory=dict)
 
     @field_validator("tables")
     @classmethod
-    def _differ(cls, tables: dict[str, ProducerTable]) -> dict[str, ProducerTable]:
+    def _differ(cls, tables: dict[str, ProducerTableSettings]) -> dict[str, ProducerTableSettings]:
         differ_without_case(dict(tables))
         return tables
 

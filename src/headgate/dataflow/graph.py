@@ -77,7 +77,7 @@ class Filter(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Project(Node):
+class Projection(Node):
     """One output row per input row; exactly these columns."""
 
     input: Node

@@ -12,7 +12,7 @@ from headgate.dataflow.graph import (
     Generate,
     Join,
     Node,
-    Project,
+    Projection,
     Repeat,
     Scan,
     UnionAll,
@@ -27,7 +27,7 @@ def table_column(node: Node, column: str) -> tuple[str, str] | None:
     """The table and column whose stored values this column shows unchanged (or NULL), if there is just one."""
     if isinstance(node, Scan):
         return next(((node.table, output.sql) for output in node.outputs if output.name == column), None)
-    if isinstance(node, Project):
+    if isinstance(node, Projection):
         below = renaming(node).get(column)
         return table_column(node.input, below) if below is not None else None
     if isinstance(node, Filter | Repeat | Generate | Window | Aggregate):
@@ -75,7 +75,7 @@ def _texts(node: Node) -> str:
     match node:
         case Filter():
             parts = [node.predicate]
-        case Project():
+        case Projection():
             parts = [output.sql for output in node.outputs]
         case Generate():
             parts = [node.generator]

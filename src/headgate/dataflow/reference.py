@@ -17,7 +17,7 @@ from headgate.dataflow.graph import (
     Generate,
     Join,
     Node,
-    Project,
+    Projection,
     Repeat,
     Scan,
     UnionAll,
@@ -68,7 +68,7 @@ class _Writer:
                 return f"SELECT {outputs} FROM {self._tables(node.table)}"
             case Filter():
                 return f"SELECT * FROM {self._from(node.input)} WHERE {node.predicate}"
-            case Project():
+            case Projection():
                 outputs = ", ".join(f"{output.sql} AS {quoted(output.name)}" for output in node.outputs)
                 return f"SELECT {outputs} FROM {self._from(node.input)}"
             case Generate():

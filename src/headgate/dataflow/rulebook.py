@@ -21,7 +21,7 @@ class Rule:
 RULES: dict[type[graph.Node], Rule] = {
     graph.Scan: Rule(lambda node, run: run.scan_delta(node), lambda node, run, keys: run.scan_rows(node, keys)),
     graph.Filter: Rule(linear.filter_delta, linear.filter_rows),
-    graph.Project: Rule(linear.project_delta, linear.project_rows),
+    graph.Projection: Rule(linear.project_delta, linear.project_rows),
     graph.Generate: Rule(linear.generate_delta, linear.generate_rows),
     graph.Repeat: Rule(linear.repeat_delta, linear.repeat_rows),
     graph.UnionAll: Rule(linear.union_delta, linear.union_rows),

@@ -31,7 +31,7 @@ _BELOW_ALL = -(1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CacheMark:
     """A moment to come back to; `changes` is None while the cache was asleep."""
 
     changes: int | None
@@ -125,11 +125,11 @@ class Cache:
         if self._counts_up:
             self._raise_top(self.key_of(new))
 
-    def mark(self) -> Mark:
+    def mark(self) -> CacheMark:
         """The present moment."""
-        return Mark(None if self._known is None else self._known.changes, self._top)
+        return CacheMark(None if self._known is None else self._known.changes, self._top)
 
-    def back_to(self, mark: Mark) -> None:
+    def back_to(self, mark: CacheMark) -> None:
         """Undoes what happened since."""
         self._top = mark.top
         if mark.changes is None:
@@ -140,7 +140,7 @@ class Cache:
 
     def rolled_back(self) -> None:
         """Undoes what happened since the last commit."""
-        self.back_to(Mark(None if self._known is None else 0, self._committed_top))
+        self.back_to(CacheMark(None if self._known is None else 0, self._committed_top))
 
     def committed(self) -> None:
         """All changes are the warehouse's now; what is too much to keep is forgotten."""

@@ -177,7 +177,7 @@ class Cursor:
                 self._answer([(table.greatest(plan.place),)], _described([plan.name], [plan.place], table))
             case plans.SelectRows() | plans.SelectGreatest():
                 self._run(plan.query, parameters)
-            case plans.Query():
+            case plans.OwnRowsQuery():
                 answer = self._tables.query(plan.filled(parameters))
                 self._answer(_tuples(answer), [described(field) for field in answer.schema], answer.num_rows)
             case plans.Update():

@@ -14,7 +14,7 @@ from headgate.sql.references import replace_tables
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class OwnRowsQuery:
     """A query that the warehouse answers; `tables` says how the source's own tables are written in full."""
 
     text: str
@@ -41,7 +41,7 @@ class InsertQuery:
 
     table: str
     columns: tuple[str, ...]
-    query: Query
+    query: OwnRowsQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class SelectRows:
     places: tuple[int, ...]
     conditions: Conditions
     order: tuple[Ordering, ...]
-    query: Query
+    query: OwnRowsQuery
 
     def result(self, rows: list[Row]) -> list[Row]:
         """The found rows as the statement wants them."""
@@ -96,7 +96,7 @@ class SelectGreatest:
     table: str
     name: str
     place: int
-    query: Query
+    query: OwnRowsQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class DropTable:
     table: str | None
 
 
-Plan = InsertRows | InsertQuery | SelectRows | SelectGreatest | Query | Update | Delete | CreateTable | DropTable
+Plan = InsertRows | InsertQuery | SelectRows | SelectGreatest | OwnRowsQuery | Update | Delete | CreateTable | DropTable
 
 
 def ordered(rows: Sequence[Row], by: Ordering) -> list[Row]:

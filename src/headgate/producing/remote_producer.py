@@ -61,7 +61,7 @@ class ServedChannel(Channel, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BufferLimits:
     """What one producer may take of the warehouse's process."""
 
     spool_folder: Path
@@ -73,7 +73,7 @@ class Limits:
 class RemoteProducer:
     """One attached producer; `who` names it in messages."""
 
-    def __init__(self, who: str, channel: ServedChannel, wire: Wire, limits: Limits) -> None:
+    def __init__(self, who: str, channel: ServedChannel, wire: Wire, limits: BufferLimits) -> None:
         self.who = who
         self.token = secrets.token_hex(16)
         """What the second wire must show."""

@@ -22,7 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from headgate.errors import ConfigError, DefiniteError, EnvironmentProblem, HeadgateError, TransientError
-from headgate.producing.remote_producer import Limits, RemoteProducer, ServedChannel
+from headgate.producing.remote_producer import BufferLimits, RemoteProducer, ServedChannel
 from headgate.producing.remote_values import Address, error_to_json
 from headgate.producing.remote_wire import HELLO_BYTES, PROTOCOL, Gone, Message, Wire
 from headgate.warehouse.roles import Role, Roles
@@ -52,7 +52,7 @@ class RemoteServer:
         self._folder = Path(tempfile.mkdtemp(prefix="headgate-"))
         spool = spool_folder or self._folder / "spool"
         spool.mkdir(mode=0o700, exist_ok=True)
-        self._limits = Limits(spool, spool_bytes, patience.total_seconds())
+        self._limits = BufferLimits(spool, spool_bytes, patience.total_seconds())
         self._address = Address(str(self._folder / "socket"), secrets.token_hex(32))
         self._lock = threading.Lock()
         self._is_closed = False

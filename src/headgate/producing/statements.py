@@ -103,7 +103,7 @@ class Statements:
             values.append(Constant(None) if node is None else value_in(node, template.places, field))
         return Arrangement(tuple(values), template)
 
-    def _query_of_insert(self, has_columns: bool, template: Template) -> plans.Query:
+    def _query_of_insert(self, has_columns: bool, template: Template) -> plans.OwnRowsQuery:
         """What follows INSERT INTO [TABLE] name [(columns)]."""
         tokens = tokenize(template.text, _WHERE)
         place = 3 if tokens[2].token_type == TokenType.TABLE else 2
@@ -117,7 +117,7 @@ class Statements:
         text = template.text[tokens[place].start :].rstrip().rstrip(";")
         if tokens[place].token_type == TokenType.VALUES:
             text = f"SELECT * FROM {text}"
-        return plans.Query(text, template, self._full)
+        return plans.OwnRowsQuery(text, template, self._full)
 
     def _update(self, tree: exp.Update, template: Template) -> plans.Update:
         table, shape = self._table(tree.this)
@@ -164,7 +164,7 @@ class Statements:
         return plans.DropTable(self._table(named[0])[0])
 
     def _select(self, tree: exp.Expr, template: Template) -> plans.Plan:
-        query = plans.Query(template.text.rstrip().rstrip(";"), template, self._full)
+        query = plans.OwnRowsQuery(template.text.rstrip().rstrip(";"), template, self._full)
         own = self._own_table(tree)
         if own is None or not isinstance(tree, exp.Select):
             return query

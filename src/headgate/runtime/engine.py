@@ -32,7 +32,7 @@ from headgate.runtime.flows.evolution import take_wider_types
 from headgate.runtime.flows.explain import Explanation, explain_flow
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.replicas import Replicas
-from headgate.runtime.reading.answer import Answer
+from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.reading.reader import Reader
 from headgate.runtime.recovery.damage import fillable, to_build_over
 from headgate.runtime.signal import Signal
@@ -54,7 +54,7 @@ from headgate.runtime.tables.stored import BatchViews, KeptViews, StoredTable
 from headgate.runtime.tables.tables import INTERNAL, Tables
 from headgate.runtime.upkeep.upkeep import Upkeep
 from headgate.sql.names import did_you_mean
-from headgate.warehouse.base import Limits
+from headgate.warehouse.base import FileLimits
 from headgate.warehouse.conversions import bring_up_to_date
 from headgate.warehouse.ledger import Ledger
 from headgate.warehouse.storage import Folder
@@ -97,7 +97,7 @@ class Engine:
             bring_up_to_date(self._ledger, project.storage, step)
             self._sessions = sessions = SparkSessions(project.spark, f"headgate {project.name}")
             scratch = Scratch(Path(project.storage) / INTERNAL / "scratch", self._ledger.epoch)
-            limits = Limits(rows_per_file=project.limits.rows_per_file)
+            limits = FileLimits(rows_per_file=project.limits.rows_per_file)
             tables = Tables(project.storage, limits, project.limits.small_table_rows, sessions.bulk, step)
             records = Records.of(self._ledger.entries())
             self._state = State(project, clock, self._ledger, sessions, tables, WarehouseCatalog(), records, scratch)
@@ -421,7 +421,7 @@ class Engine:
         with self._state.lock:
             return describe_tables(self._state.catalog, self._flows)
 
-    def table(self, name: str, job: int | None = None) -> Answer:
+    def table(self, name: str, job: int | None = None) -> SnapshotAnswer:
         """All rows of a table at a job, by default the newest that it has reached."""
         self._require_open()
         return self._reader.table(name, self._checked(job))

@@ -20,13 +20,13 @@ from headgate.runtime.upkeep.upkeep import Upkeep
 from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.policy import (
-    Activity,
     MaterializationSettings,
     Need,
     Overlays,
     SystemJob,
     SystemJobSettings,
     TableGoal,
+    Workload,
     materialization,
     system_job,
 )
@@ -130,7 +130,7 @@ class Background:
     def _system_job(self) -> None:
         scheduler, state = self._scheduler, self._scheduler.state
         limits, settings = state.project.limits, state.project.background
-        activity = Activity(scheduler.waiting, scheduler.asked_at, self._unprocessed(), self._goals())
+        activity = Workload(scheduler.waiting, scheduler.asked_at, self._unprocessed(), self._goals())
         idle_after = settings.idle_after if settings.system_jobs else _NEVER
         wanted = system_job(activity, SystemJobSettings(limits.stream_bytes, idle_after), state.clock.now())
         full = any(source.log.over_limit for source in scheduler.sources.values())

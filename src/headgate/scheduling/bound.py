@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from headgate.config.durations import DURATION_HINT, format_duration, parse_duration
-from headgate.config.settings import Freshness, WhenStale
+from headgate.config.settings import FreshnessSettings, WhenStale
 from headgate.errors import DefiniteError
-from headgate.sql.tail import ANY, WHEN_STALE, AnyAge, Tail
+from headgate.sql.tail import ANY, WHEN_STALE, AnyAge, FreshnessClause
 
 Duration = timedelta | str | float
 """A duration, its text ('10m'), or a number of seconds."""
@@ -42,15 +42,15 @@ class Bound:
 
     @staticmethod
     def of(
-        project: Freshness,
-        session: Tail | None = None,
-        tail: Tail | None = None,
+        project: FreshnessSettings,
+        session: FreshnessClause | None = None,
+        tail: FreshnessClause | None = None,
         *,
         max_staleness: Duration | None = None,
         deadline: Duration | None = None,
         when_stale: str | None = None,
     ) -> Bound:
-        session, tail = session or Tail(), tail or Tail()
+        session, tail = session or FreshnessClause(), tail or FreshnessClause()
         age = _last(
             project.max_staleness,
             session.max_staleness,

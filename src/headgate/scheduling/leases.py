@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from datetime import timedelta
 
-from headgate.runtime.reading.answer import Answer
+from headgate.runtime.reading.answer import SnapshotAnswer
 
 
 class Leases:
@@ -18,14 +18,14 @@ class Leases:
         """`lease` tells how long that is now: it may change, for answers that are open, too."""
         self._lease = lease
         self._lock = threading.Lock()
-        self._given: weakref.WeakKeyDictionary[Answer, float] = weakref.WeakKeyDictionary()
+        self._given: weakref.WeakKeyDictionary[SnapshotAnswer, float] = weakref.WeakKeyDictionary()
 
     def __len__(self) -> int:
         """Answers whose snapshots are held."""
         with self._lock:
             return sum(answer.is_open for answer in list(self._given))
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: SnapshotAnswer) -> None:
         with self._lock:
             self._given[answer] = time.monotonic()
 

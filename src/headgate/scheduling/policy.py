@@ -52,7 +52,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Reuse:
+class ReuseJob:
     """Read this job: nothing has to be done."""
 
     job: JobId
@@ -60,7 +60,7 @@ class Reuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class JoinJob:
     """Wait for this job, which is closed but not complete."""
 
     job: JobId
@@ -68,29 +68,31 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseJob:
     """Close the open job and wait for it."""
 
     reason: str
 
 
-def choose(need: Need, floor: JobId, offers: Sequence[Offer]) -> Reuse | Join | Close:
+def choose(need: Need, floor: JobId, offers: Sequence[Offer]) -> ReuseJob | JoinJob | CloseJob:
     """The newest complete job that satisfies, else the oldest closed one, else a new cut; never behind the floor."""
     fit = [offer for offer in offers if offer.job >= floor and offer.satisfies(need)]
     complete = [offer.job for offer in fit if offer.complete]
     if complete:
-        return Reuse(max(complete), f"job {max(complete)} is complete and fresh enough")
+        return ReuseJob(max(complete), f"job {max(complete)} is complete and fresh enough")
     if fit:
         oldest = min(offer.job for offer in fit)
-        return Join(oldest, f"job {oldest} is fresh enough and on its way")
+        return JoinJob(oldest, f"job {oldest} is fresh enough and on its way")
     if any(offer.satisfies(need) for offer in offers):
-        return Close(f"the session has seen job {floor} already")
+        return CloseJob(f"the session has seen job {floor} already")
     behind = sorted(
         source
         for source in need.sources
         if not any(offer.as_of.get(source, need.since) >= need.since for offer in offers)
     )
-    return Close(f"no job has what {', '.join(behind)} acknowledged" if behind else "no job holds all that is needed")
+    return CloseJob(
+        f"no job has what {', '.join(behind)} acknowledged" if behind else "no job holds all that is needed"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ class TableGoal:
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class Workload:
     """What the scheduler sees when no query makes it act."""
 
     waiting: int
@@ -214,7 +216,7 @@ class SystemJob:
     """None is every table."""
 
 
-def system_job(activity: Activity, settings: SystemJobSettings, now: datetime) -> SystemJob | None:
+def system_job(activity: Workload, settings: SystemJobSettings, now: datetime) -> SystemJob | None:
     """The job that should run without a query; None when none should. Only the stream limit does not wait for queries."""
     held, fullest = max(((held, name) for name, held in activity.unprocessed_bytes.items()), default=(0, ""))
     if held > settings.stream_bytes:

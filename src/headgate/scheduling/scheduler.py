@@ -28,12 +28,12 @@ from headgate.runtime.sources.sources import CaptureTimedOut
 from headgate.runtime.stages.state import State
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.cutter import Closed, Cutter
-from headgate.scheduling.policy import Close, Join, Need, Offer, Reuse, choose
+from headgate.scheduling.policy import CloseJob, JoinJob, Need, Offer, ReuseJob, choose
 from headgate.scheduling.receipt import Receipt, SourceReceipt, Waited, cannot_promise
 
 
 @dataclass
-class Query:
+class PendingQuery:
     """A query on its way to its snapshot."""
 
     tables: tuple[str, ...]
@@ -121,7 +121,7 @@ class Scheduler:
 
         The receipt is made with the choice, in one step: jobs that are closed while the answer is read change nothing in it.
         """
-        query = Query(
+        query = PendingQuery(
             tables,
             self.flows.sources_of(tables),
             bound,
@@ -159,7 +159,7 @@ class Scheduler:
                 return snapshot, self._receipt(query, snapshot.job, as_of)
 
     @contextmanager
-    def _counted(self, query: Query) -> Iterator[None]:
+    def _counted(self, query: PendingQuery) -> Iterator[None]:
         with self._counting:
             self.asked_at = query.arrived_at
             self.waiting += 1
@@ -169,7 +169,7 @@ class Scheduler:
             with self._counting:
                 self.waiting -= 1
 
-    def _freshen(self, query: Query) -> None:
+    def _freshen(self, query: PendingQuery) -> None:
         """Brings the query's tables where its bound wants them, or as far as its deadline lets it."""
         try:
             job = self._job(query)
@@ -184,14 +184,14 @@ class Scheduler:
             else:
                 query.missed = problem.what
 
-    def _may_serve(self, query: Query, problem: Exception) -> bool:
+    def _may_serve(self, query: PendingQuery, problem: Exception) -> bool:
         """Whether what there is answers the query although it could not be made fresher."""
         if isinstance(problem, Cancelled) or query.bound.when_stale != "serve":
             return False
         passing = isinstance(problem, (_DeadlinePassed, TransientError, FlowFailed, HistoryLost))
         return passing or any(problem is self.sources[name].status.trouble for name in query.sources)
 
-    def _trouble(self, query: Query) -> HeadgateError | None:
+    def _trouble(self, query: PendingQuery) -> HeadgateError | None:
         """What keeps one of the query's sources from delivering, or one of its tables from taking it."""
         failures = self.executor.failures
         found = [
@@ -200,24 +200,24 @@ class Scheduler:
         ]
         return next((each for each in found if isinstance(each, HeadgateError)), None)
 
-    def _job(self, query: Query) -> JobId | None:
+    def _job(self, query: PendingQuery) -> JobId | None:
         """The job to bring the tables to; None when they are where they must be."""
         choice = choose(query.need, query.floor, self._offers(query))
         query.decision = choice.reason
         match choice:
-            case Reuse():
+            case ReuseJob():
                 query.rode_along = query.bound.max_staleness is not None
                 return None
-            case Join(job=job):
+            case JoinJob(job=job):
                 query.rode_along = True
                 return job
-            case Close():
+            case CloseJob():
                 closed = self._closed(query)
                 query.closed = closed
                 query.rode_along = closed.others > 0
                 return max(closed.job, query.floor)
 
-    def _offers(self, query: Query) -> list[Offer]:
+    def _offers(self, query: PendingQuery) -> list[Offer]:
         """The jobs that could serve: the newest that all tables have reached, and the closed ones after it.
 
         A table that others have left far behind has to catch up first: they no longer hold the job that it is at.
@@ -231,7 +231,7 @@ class Scheduler:
                 for job in jobs
             ]
 
-    def _closed(self, query: Query) -> Closed:
+    def _closed(self, query: PendingQuery) -> Closed:
         submitted = time.monotonic()
         future = self.cutter.submit(query.need)
         try:
@@ -243,14 +243,14 @@ class Scheduler:
         query.capture += closed.captured - max(closed.began, submitted)
         return closed
 
-    def _result(self, query: Query, future: Future[Closed]) -> Closed:
+    def _result(self, query: PendingQuery, future: Future[Closed]) -> Closed:
         self._wait(query, future.done)
         try:
             return future.result()
         except CancelledError:
             raise Cancelled("the query was cancelled") from None
 
-    def _bring(self, query: Query, job: JobId) -> None:
+    def _bring(self, query: PendingQuery, job: JobId) -> None:
         began = time.monotonic()
         stages = self.flows.needed(query.tables)
         before = min((stage.target.through for stage in stages), default=job)
@@ -264,7 +264,7 @@ class Scheduler:
         if query.closed is not None and query.closed.is_new:
             self.cutter.batch_took(took)
 
-    def _rows(self, query: Query, after: JobId, upto: JobId) -> int:
+    def _rows(self, query: PendingQuery, after: JobId, upto: JobId) -> int:
         """Source changes that the jobs hold of the tables' sources."""
         chain = self.state.chain
         return sum(
@@ -272,7 +272,7 @@ class Scheduler:
             for name in query.sources
         )
 
-    def _wait(self, query: Query, holds: Callable[[], bool]) -> None:
+    def _wait(self, query: PendingQuery, holds: Callable[[], bool]) -> None:
         """The one place where a query waits: until `holds()`, it is cancelled, or its deadline has passed."""
 
         def looked() -> bool:
@@ -283,7 +283,7 @@ class Scheduler:
         if not self.signal.wait_until(looked, query.deadline):
             raise _DeadlinePassed
 
-    def _too_stale(self, query: Query, problem: Exception) -> Exception:
+    def _too_stale(self, query: PendingQuery, problem: Exception) -> Exception:
         # Capture, too, waits no longer than the deadline.
         if query.deadline is None or not isinstance(problem, (_DeadlinePassed, CaptureTimedOut)):
             return problem
@@ -307,7 +307,7 @@ class Scheduler:
             hint=f"{first}allow a longer deadline or a larger max_staleness, or say WHEN STALE SERVE to get what there is",
         )
 
-    def _receipt(self, query: Query, job: JobId, as_of: Mapping[str, datetime]) -> Receipt:
+    def _receipt(self, query: PendingQuery, job: JobId, as_of: Mapping[str, datetime]) -> Receipt:
         """What the query was promised, what it got, and what that cost so far; reading is to be added."""
         asked = {} if query.closed is None else query.closed.samples
         return Receipt(
@@ -330,7 +330,7 @@ class Scheduler:
     def _clock_known(self, source: str) -> bool:
         return source in self.clocks or isinstance(self.sources[source], MemorySource)
 
-    def _source_receipt(self, query: Query, job: JobId, name: str, at: datetime, asked: bool) -> SourceReceipt:
+    def _source_receipt(self, query: PendingQuery, job: JobId, name: str, at: datetime, asked: bool) -> SourceReceipt:
         clock = self.clocks.get(name)
         none = timedelta(0)
         unknown = none if self._clock_known(name) else None
@@ -345,7 +345,7 @@ class Scheduler:
         )
 
 
-def _nothing_to_serve(query: Query) -> TooStale:
+def _nothing_to_serve(query: PendingQuery) -> TooStale:
     return TooStale(
         f"there is no snapshot that all of {', '.join(query.tables)} hold, and a newer one could not be made: {query.missed}",
         hint="ask again: the tables that lag behind are on their way; a larger retention: {jobs: …} holds snapshots longer",

@@ -10,7 +10,7 @@ from weakref import WeakSet
 from headgate.config.durations import format_duration
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, TooStale
-from headgate.runtime.reading.answer import Answer as SnapshotAnswer
+from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.reading.query_work import Interruption, TimeIsOver
 from headgate.scheduling.bound import Bound, Duration
 from headgate.scheduling.history import History
@@ -18,7 +18,7 @@ from headgate.scheduling.leases import Leases
 from headgate.scheduling.receipt import Receipt, Waited
 from headgate.scheduling.scheduler import Scheduler
 from headgate.sql.references import TableText
-from headgate.sql.tail import Setting, Tail, parse_setting, split_tail
+from headgate.sql.tail import FreshnessClause, Setting, parse_setting, split_tail
 
 
 class Answer(SnapshotAnswer):
@@ -75,7 +75,7 @@ class Session:
         self._leases = leases
         self._history = history
         self._lock = threading.Lock()
-        self._said = Tail()
+        self._said = FreshnessClause()
         self._floor = NO_JOB
         self._interruptions: WeakSet[Interruption] = WeakSet()
 

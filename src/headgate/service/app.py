@@ -24,12 +24,12 @@ from headgate.runtime.tables.tables import INTERNAL
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.bodies import read_change, read_fields, read_folder
 from headgate.service.gate import VANISHED, Gate, error_response
-from headgate.service.limits import Limits
+from headgate.service.limits import ServiceLimits
 from headgate.service.metrics import MetricsRegistry, WarehouseCollector
 from headgate.service.openapi import document
 from headgate.service.permissions import ALIVE, BACKUP, READY
 from headgate.service.plain import to_plain
-from headgate.service.problems import InternalError, NotFound, NotReady, in_words_for
+from headgate.service.problems import NotFound, NotReady, UnexpectedFailure, in_words_for
 from headgate.service.queries import Queries
 from headgate.service.tables import tables_with_freshness
 from headgate.warehouse.roles import Roles
@@ -51,7 +51,7 @@ _PAGE_HEADERS = {
 class Service:
     """What the routes share; the warehouse may come later than the first request."""
 
-    def __init__(self, warehouse: Warehouse | None, limits: Limits) -> None:
+    def __init__(self, warehouse: Warehouse | None, limits: ServiceLimits) -> None:
         self.limits = limits
         self.warehouse: Warehouse | None = None
         self.roles: Roles | None = None
@@ -234,7 +234,9 @@ async def _answer_mistake(request: Request, error: Exception) -> Response:
     identity = request.scope.get("headgate.id", "-")
     _LOGGER.error("id=%s failed", identity, exc_info=error)
     return error_response(
-        InternalError("the service made a mistake", hint=f"its log says more: look for id={identity} and report it"),
+        UnexpectedFailure(
+            "the service made a mistake", hint=f"its log says more: look for id={identity} and report it"
+        ),
         request.headers,
     )
 

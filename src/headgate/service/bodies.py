@@ -15,7 +15,7 @@ from starlette.requests import Request
 from headgate.errors import DefiniteError
 from headgate.service.formats import CONTENT_TYPES, Format
 from headgate.service.gate import ROLE
-from headgate.service.limits import Limits
+from headgate.service.limits import ServiceLimits
 from headgate.service.problems import RequestTimedOut, RequestTooLarge
 from headgate.text import require_texts
 
@@ -53,7 +53,7 @@ class QueryBody:
     """Rows after which the answer ends."""
 
 
-async def read_query(request: Request, limits: Limits) -> QueryBody:
+async def read_query(request: Request, limits: ServiceLimits) -> QueryBody:
     fields = await read_fields(request, limits, _QUERY_FIELDS)
     sql = fields.pop("sql", None)
     if sql is None or not sql.strip():
@@ -77,7 +77,7 @@ class ChangeBody:
     who: str
 
 
-async def read_change(request: Request, limits: Limits) -> ChangeBody:
+async def read_change(request: Request, limits: ServiceLimits) -> ChangeBody:
     fields = await read_fields(request, limits, CHANGE_FIELDS)
     is_reset = fields.get("reset", False)
     if "name" not in fields or ("value" in fields) == is_reset:
@@ -93,7 +93,7 @@ async def read_change(request: Request, limits: Limits) -> ChangeBody:
     return ChangeBody(fields["name"], fields.get("value"), is_reset, who)
 
 
-async def read_folder(request: Request, limits: Limits) -> Path:
+async def read_folder(request: Request, limits: ServiceLimits) -> Path:
     """A folder of the service's machine; one that is not absolute would mean another place there than here."""
     fields = await read_fields(request, limits, BACKUP_FIELDS)
     folder = fields.get("folder", "")
@@ -104,7 +104,7 @@ async def read_folder(request: Request, limits: Limits) -> Path:
     return Path(folder)
 
 
-async def read_fields(request: Request, limits: Limits, known: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
+async def read_fields(request: Request, limits: ServiceLimits, known: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
     """The fields of a JSON object, each of one of its types; those that are null are left out. No body is no field."""
     body = await _read(request, limits)
     if not body:
@@ -143,7 +143,7 @@ def _number(text: str) -> float:
     return float(text)
 
 
-async def _read(request: Request, limits: Limits) -> bytes:
+async def _read(request: Request, limits: ServiceLimits) -> bytes:
     body = bytearray()
     try:
         async with asyncio.timeout(limits.client.total_seconds()):

@@ -15,14 +15,14 @@ import json
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headgate.service.limits import Limits
+from headgate.service.limits import ServiceLimits
 from headgate.service.problems import TooManyConnections, error_to_json
 
 
 class BoundedConnection(H11Protocol):
     """One connection; `limits` is set by `bounded_connections`."""
 
-    limits: Limits
+    limits: ServiceLimits
     _without_request_since: float = 0.0
     _head_timer: asyncio.TimerHandle | None = None
 
@@ -95,6 +95,6 @@ class BoundedConnection(H11Protocol):
         self.transport.close()
 
 
-def bounded_connections(limits: Limits) -> type[BoundedConnection]:
+def bounded_connections(limits: ServiceLimits) -> type[BoundedConnection]:
     """The kind of connection that has these limits, as uvicorn wants it: a class."""
     return type("BoundedConnection", (BoundedConnection,), {"limits": limits})

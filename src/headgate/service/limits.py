@@ -7,7 +7,7 @@ from datetime import timedelta
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServiceLimits:
     request_bytes: int = 1 << 20
     """The largest body of a request."""
     rows: int = 1_000_000

@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate.service.bodies import LONGEST_NAME
 from headgate.service.formats import CONTENT_TYPES
-from headgate.service.limits import Limits
+from headgate.service.limits import ServiceLimits
 from headgate.service.permissions import BACKUP, PERMISSIONS
 
 Schema = dict[str, Any]
@@ -34,7 +34,7 @@ _BODY = (400, 408, 413)
 """What may be wrong with the body of a request."""
 
 
-def document(limits: Limits) -> Schema:
+def document(limits: ServiceLimits) -> Schema:
     return {
         "openapi": "3.1.0",
         "info": {
@@ -60,7 +60,7 @@ def _secured(paths: Schema) -> Schema:
     return paths
 
 
-def _paths(limits: Limits) -> Schema:
+def _paths(limits: ServiceLimits) -> Schema:
     arrow = {"schema": {"type": "string", "format": "binary"}}
     json = {"schema": {"$ref": "#/components/schemas/Rows"}}
     receipt = {"description": "The receipt as compact JSON.", "schema": {"type": "string"}}
@@ -184,7 +184,7 @@ def _error() -> Schema:
     return {"type": "object", "required": ["error"], "properties": {"error": problem}}
 
 
-def _query(limits: Limits) -> Schema:
+def _query(limits: ServiceLimits) -> Schema:
     duration = {"type": ["string", "number", "null"], "examples": ["10m", 0.5]}
     count = {"type": ["integer", "null"], "minimum": 0, "maximum": 10**18 - 1}
     return {

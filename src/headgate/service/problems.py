@@ -62,7 +62,7 @@ class RequestTimedOut(TransientError):
     """The client did not send its request in time."""
 
 
-class InternalError(HeadgateError):
+class UnexpectedFailure(HeadgateError):
     """A mistake of headgate's own."""
 
 

@@ -21,10 +21,10 @@ from headgate.scheduling.history import Outcome
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.bodies import read_query
 from headgate.service.gate import ROLE
-from headgate.service.limits import Limits
+from headgate.service.limits import ServiceLimits
 from headgate.service.metrics import QueryMetrics
 from headgate.service.problems import NotReady, QueryTimedOut, TooManyQueries
-from headgate.service.replies import Reply, Run
+from headgate.service.replies import RunningQuery, StreamedReply
 from headgate.service.sessions import NamedSessions
 
 _LOGGER = logging.getLogger("headgate.service")
@@ -40,7 +40,7 @@ Found = TypeVar("Found")
 class _Request:
     """A query and what may end it before it is answered."""
 
-    run: Run
+    run: RunningQuery
     until: float
     """When its time is over, on the loop's clock."""
     allowed: float
@@ -98,7 +98,7 @@ class Queries:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: ServiceLimits,
         warehouse: Callable[[], Warehouse],
         registry: CollectorRegistry,
         clock: Clock | None = None,
@@ -113,7 +113,7 @@ class Queries:
         self._threads = DaemonThreads("headgate-query")
 
     @property
-    def running(self) -> list[Run]:
+    def running(self) -> list[RunningQuery]:
         """The queries that are being answered."""
         return [request.run for request in list(self._requests.values())]
 
@@ -136,7 +136,7 @@ class Queries:
         session = make() if named is None else named.session
         loop = asyncio.get_running_loop()
         allowed = self._limits.time.total_seconds()
-        run = Run(scope["headgate.id"], body, session, self._limits, self._clock.now())
+        run = RunningQuery(scope["headgate.id"], body, session, self._limits, self._clock.now())
         request = self._requests[run.id] = _Request(run, loop.time() + allowed, allowed, loop.create_future())
         watching = asyncio.create_task(_watch(receive, request.over))
         try:
@@ -147,7 +147,7 @@ class Queries:
             del self._requests[run.id]
             watching.cancel()
 
-    async def _reply(self, request: _Request, turn: asyncio.Lock | None) -> Reply:
+    async def _reply(self, request: _Request, turn: asyncio.Lock | None) -> StreamedReply:
         reply, problem = None, None
         try:
             if turn is None:
@@ -165,10 +165,10 @@ class Queries:
         finally:
             self._metrics.add(_outcome(reply, problem), None if reply is None else reply.receipt)
 
-    async def _in_thread(self, request: _Request) -> Reply:
+    async def _in_thread(self, request: _Request) -> StreamedReply:
         return await request.work(asyncio.wrap_future(self._threads.submit(request.run.make_reply)))
 
-    async def _send(self, request: _Request, reply: Reply, send: Send) -> None:
+    async def _send(self, request: _Request, reply: StreamedReply, send: Send) -> None:
         """Sends part after part. A client that does not take one in time gets no more: its connection is closed."""
         headers = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers.items()]
         part, has_more = reply.first, reply.has_more
@@ -187,7 +187,7 @@ class Queries:
             _LOGGER.warning("id=%s the answer broke off: %s", request.run.id, error)
 
 
-def _outcome(reply: Reply | None, problem: Exception | None) -> Outcome:
+def _outcome(reply: StreamedReply | None, problem: Exception | None) -> Outcome:
     if reply is not None:
         return "stale" if reply.receipt is not None and reply.receipt.missed else "ok"
     if isinstance(problem, TooStale):

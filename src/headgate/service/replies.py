@@ -24,7 +24,7 @@ from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.session import Answer, Session
 from headgate.service.bodies import QueryBody
 from headgate.service.formats import CONTENT_TYPES, arrow_pieces, compact_json, first_rows, in_parts, json_pieces
-from headgate.service.limits import Limits
+from headgate.service.limits import ServiceLimits
 from headgate.warehouse.problems import format_size
 
 PART_BYTES = 256 << 10
@@ -36,7 +36,7 @@ RECEIPT_HEADER = "headgate-receipt"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class StreamedReply:
     """An answer on its way to a client: its first part is made."""
 
     headers: dict[str, str]
@@ -51,10 +51,10 @@ class Reply:
         return next(self.parts)
 
 
-class Run:
+class RunningQuery:
     """A query that runs; `make_reply` is called in a thread of its own, `call_off` from any other."""
 
-    def __init__(self, identity: str, body: QueryBody, session: Session, limits: Limits, at: datetime) -> None:
+    def __init__(self, identity: str, body: QueryBody, session: Session, limits: ServiceLimits, at: datetime) -> None:
         self.id = identity
         self.body = body
         self.at = at
@@ -78,7 +78,7 @@ class Run:
         self._called_off.set()
         self._session.cancel()
 
-    def make_reply(self) -> Reply:
+    def make_reply(self) -> StreamedReply:
         """The answer, whose rows are out of Spark."""
         body = self.body
         self._go_on()
@@ -129,7 +129,7 @@ class Run:
                 hint='add LIMIT to the query or "limit" to the request, or read the Delta tables themselves',
             )
 
-    def _encoded(self, batches: Batches, types: list[str], receipt: Receipt | None) -> Reply:
+    def _encoded(self, batches: Batches, types: list[str], receipt: Receipt | None) -> StreamedReply:
         shown = None if receipt is None else receipt.to_json()
         headers = {"content-type": CONTENT_TYPES[self.body.format]}
         if shown is not None:
@@ -145,7 +145,7 @@ class Run:
         first, has_more = next(parts)
         if not has_more:
             headers["content-length"] = str(len(first))
-        return Reply(headers, first, has_more, parts, rows, receipt)
+        return StreamedReply(headers, first, has_more, parts, rows, receipt)
 
 
 def _receipt_of(answer: Answer) -> Receipt | None:

@@ -19,7 +19,7 @@ from headgate.scheduling.warehouse import Warehouse
 from headgate.service.app import Service, make_app
 from headgate.service.connections import bounded_connections
 from headgate.service.gate import is_loopback
-from headgate.service.limits import Limits
+from headgate.service.limits import ServiceLimits
 
 _LOGGER = logging.getLogger("headgate.service")
 _KEEP_ALIVE_SECONDS = 75
@@ -42,7 +42,7 @@ class Server:
         host: str = "127.0.0.1",
         port: int = DEFAULT_PORT,
         token: str | None = None,
-        limits: Limits | None = None,
+        limits: ServiceLimits | None = None,
         allowed_hosts: Sequence[str] = (),
     ) -> None:
         """Port 0 takes a free one. Without a warehouse the service is alive but not ready, until `attach`."""
@@ -55,7 +55,7 @@ class Server:
             )
         self._host = host
         self._port = port
-        self._limits = limits or Limits()
+        self._limits = limits or ServiceLimits()
         self._service = Service(warehouse, self._limits)
         self.token = token if token is not None else secrets.token_urlsafe(32)
         """Administers. A service that is given none makes one, for the commands of the user who runs it."""
@@ -153,7 +153,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
     token: str | None = None,
-    limits: Limits | None = None,
+    limits: ServiceLimits | None = None,
     allowed_hosts: Sequence[str] = (),
     started: Callable[[Server], None] | None = None,
 ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate.scheduling.session import Session
-from headgate.service.limits import Limits
+from headgate.service.limits import ServiceLimits
 
 
 @dataclass
@@ -24,7 +24,7 @@ class NamedSession:
 class NamedSessions:
     """The sessions by name, the one that was used longest ago first; used by the service's own thread alone."""
 
-    def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: ServiceLimits, now: Callable[[], float] = time.monotonic) -> None:
         self._idle_seconds = limits.session_idle.total_seconds()
         self._most = limits.sessions
         self._now = now

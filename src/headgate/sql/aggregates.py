@@ -14,7 +14,7 @@ from itertools import combinations
 
 from sqlglot import exp
 
-from headgate.dataflow.graph import Aggregate, AggregateCall, Node, Output, Project, UnionAll
+from headgate.dataflow.graph import Aggregate, AggregateCall, Node, Output, Projection, UnionAll
 from headgate.errors import FlowError
 from headgate.sql.context import Context
 from headgate.sql.expressions import Rendered, Renderer, column, has_aggregate, is_subquery, is_windowed
@@ -191,7 +191,7 @@ class Grouping:
                 if not item.is_column
             ]
             if pending:
-                node = Project(node, tuple(Output(name, name) for name in node.columns) + tuple(pending))
+                node = Projection(node, tuple(Output(name, name) for name in node.columns) + tuple(pending))
             keys = tuple(dict.fromkeys((*self._carried, *self._names)))
         else:
             node = self._expanded(node)
@@ -206,7 +206,7 @@ class Grouping:
                 Output(name, item.sql if index in members else f"IF(false, {item.sql}, NULL)")
                 for index, (name, item) in enumerate(zip(self._names, self._expressions, strict=True))
             )
-            branches.append(Project(node, (*kept, *keys, Output(self._set_number, str(number)))))
+            branches.append(Projection(node, (*kept, *keys, Output(self._set_number, str(number)))))
         return UnionAll(tuple(branches))
 
     def _replace(self, node: exp.Expr, rendered: Rendered) -> None:

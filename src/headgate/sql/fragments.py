@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from headgate.dataflow.graph import Fragment, Node, Output, Project, Scan
+from headgate.dataflow.graph import Fragment, Node, Output, Projection, Scan
 from headgate.errors import FlowError
 from headgate.sql.context import Context
 from headgate.sql.expressions import Renderer, conjuncts, has_aggregate, own_nodes, top_subqueries
@@ -134,7 +134,7 @@ class FragmentBuilder:
 
     def _result(self, lowered: Lowered) -> str:
         outputs = tuple(Output(item.name, item.column) for item in lowered.fields)
-        return self._input(pruned(Project(lowered.node, outputs)))
+        return self._input(pruned(Projection(lowered.node, outputs)))
 
     def _modifiers(self, query: exp.Expr) -> str:
         parts = [query.args.get(option) for option in ("order", "limit", "offset")]
@@ -254,7 +254,7 @@ class FragmentBuilder:
             head = "WINDOW " if option == "windows" else ""
             tail.append(head + ", ".join(item.sql for item in rendered_parts))
         used = tuple(name for name in body.node.columns if name in columns) or body.node.columns[:1]
-        table = self._input(pruned(Project(body.node, tuple(Output(name, name) for name in used))))
+        table = self._input(pruned(Projection(body.node, tuple(Output(name, name) for name in used))))
         distinct = "DISTINCT " if select.args.get("distinct") else ""
         return _Text(f"SELECT {distinct}{', '.join(texts)} FROM {table} {' '.join(tail)}".rstrip(), names)
 

@@ -20,7 +20,7 @@ from headgate.dataflow.graph import (
     LookupMiss,
     Node,
     Output,
-    Project,
+    Projection,
     UnionAll,
 )
 from headgate.sql.expressions import Rendered
@@ -52,7 +52,7 @@ class Outer:
 
 
 @dataclass(frozen=True)
-class Lookup:
+class AsOfLookup:
     left: Tree
     right: Node
     predicates: tuple[Predicate, ...]
@@ -79,7 +79,7 @@ class Computed:
     outputs: tuple[Output, ...]
 
 
-Tree = Leaf | Inner | Outer | Lookup | Lateral | Computed
+Tree = Leaf | Inner | Outer | AsOfLookup | Lateral | Computed
 
 
 def tree_columns(tree: Tree) -> frozenset[str]:
@@ -91,7 +91,7 @@ def tree_columns(tree: Tree) -> frozenset[str]:
         case Outer():
             left = tree_columns(tree.left)
             return left if tree.kind in ("semi", "anti") else left | tree_columns(tree.right)
-        case Lookup():
+        case AsOfLookup():
             return tree_columns(tree.left) | frozenset(tree.right.columns)
         case Lateral():
             return tree_columns(tree.input) | frozenset(tree.names)
@@ -104,7 +104,7 @@ def extended(node: Node, outputs: Sequence[Output]) -> Node:
     if not outputs:
         return node
     kept = tuple(Output(name, name) for name in node.columns)
-    return Project(node, kept + tuple(outputs))
+    return Projection(node, kept + tuple(outputs))
 
 
 def filtered(node: Node, predicates: Sequence[Predicate]) -> Node:
@@ -129,7 +129,7 @@ class JoinBuilder:
                 return self._inner(tree, predicates)
             case Outer():
                 return self._outer(tree, predicates)
-            case Lookup():
+            case AsOfLookup():
                 below, above = _within(predicates, tree_columns(tree.left))
                 return filtered(self._lookup(tree, self.build(tree.left, below)), above)
             case Lateral():
@@ -217,10 +217,10 @@ class JoinBuilder:
         unmatched = self.join(right, left, "anti", tree.predicates)
         columns = left.columns + right.columns
         kept = frozenset(right.columns)
-        nulls = Project(unmatched, tuple(Output(name, name if name in kept else "NULL") for name in columns))
-        return UnionAll((Project(matched, tuple(Output(name, name) for name in columns)), nulls))
+        nulls = Projection(unmatched, tuple(Output(name, name if name in kept else "NULL") for name in columns))
+        return UnionAll((Projection(matched, tuple(Output(name, name) for name in columns)), nulls))
 
-    def _lookup(self, tree: Lookup, left: Node) -> Node:
+    def _lookup(self, tree: AsOfLookup, left: Node) -> Node:
         pairs = [
             sides
             for item in tree.predicates

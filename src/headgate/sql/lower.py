@@ -9,7 +9,7 @@ from typing import cast
 from sqlglot import exp
 
 from headgate.dataflow.flow import MaterializedView
-from headgate.dataflow.graph import Fragment, LookupMiss, Node, Output, Project
+from headgate.dataflow.graph import Fragment, LookupMiss, Node, Output, Projection
 from headgate.errors import FlowError, Location
 from headgate.sql.bounds import bounded_recursion
 from headgate.sql.context import Context
@@ -61,7 +61,7 @@ def view_of(statement: CreateView, result: Node | Fragment, outputs: tuple[str, 
 def named(lowered: Lowered, outputs: Sequence[str]) -> Node:
     """The query with its columns under the names that users see, and nothing else in the graph."""
     columns = tuple(Output(name, item.column) for name, item in zip(outputs, lowered.fields, strict=True))
-    return pruned(Project(lowered.node, columns))
+    return pruned(Projection(lowered.node, columns))
 
 
 def checked_names(

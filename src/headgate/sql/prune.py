@@ -18,7 +18,7 @@ from headgate.dataflow.graph import (
     Join,
     Node,
     Output,
-    Project,
+    Projection,
     Repeat,
     Scan,
     UnionAll,
@@ -46,7 +46,7 @@ def _needs(node: Node, wanted: set[str]) -> list[tuple[Node, set[str]]]:
     match node:
         case Filter():
             return [(node.input, wanted | words(node.predicate))]
-        case Project():
+        case Projection():
             return [(node.input, _used(output.sql for output in _kept(node.outputs, wanted)))]
         case Generate():
             return [(node.input, wanted | words(node.generator))]
@@ -106,8 +106,8 @@ def _rebuilt(node: Node, needed: set[str], built: dict[Node, Node]) -> Node:
             return Scan(node.table, _kept(node.outputs, needed))
         case Filter() | Repeat() | Generate():
             return replace(node, input=built[node.input])
-        case Project():
-            return Project(built[node.input], _kept(node.outputs, needed))
+        case Projection():
+            return Projection(built[node.input], _kept(node.outputs, needed))
         case UnionAll():
             return UnionAll(_aligned(node, needed, built))
         case Join():
@@ -131,7 +131,7 @@ def _aligned(node: UnionAll, needed: set[str], built: dict[Node, Node]) -> tuple
     branches = [built[branch] for branch in node.branches]
     wanted = _kept_names(node, needed)
     return tuple(
-        branch if branch.columns == wanted else Project(branch, tuple(Output(name, name) for name in wanted))
+        branch if branch.columns == wanted else Projection(branch, tuple(Output(name, name) for name in wanted))
         for branch in branches
     )
 
@@ -142,7 +142,7 @@ def _merged(root: Node) -> Node:
     done: dict[Node, Node] = {}
     for node in walk(root):
         changed = _with_inputs(node, done)
-        if isinstance(changed, Project) and isinstance(node, Project):
+        if isinstance(changed, Projection) and isinstance(node, Projection):
             changed = _merged_project(changed, single=uses[node.input] == 1)
         done[node] = changed
     return done[root]
@@ -150,7 +150,7 @@ def _merged(root: Node) -> Node:
 
 def _with_inputs(node: Node, done: dict[Node, Node]) -> Node:
     match node:
-        case Filter() | Repeat() | Generate() | Project() | Aggregate() | Window():
+        case Filter() | Repeat() | Generate() | Projection() | Aggregate() | Window():
             return replace(node, input=done[node.input])
         case UnionAll():
             return UnionAll(tuple(done[branch] for branch in node.branches))
@@ -160,7 +160,7 @@ def _with_inputs(node: Node, done: dict[Node, Node]) -> Node:
             return node
 
 
-def _merged_project(node: Project, *, single: bool) -> Node:
+def _merged_project(node: Projection, *, single: bool) -> Node:
     below = node.input
     if node.columns == below.columns and all(output.name == output.sql for output in node.outputs):
         return below
@@ -169,12 +169,12 @@ def _merged_project(node: Project, *, single: bool) -> Node:
         own = {output.name: output.sql for output in below.outputs}
         if all(output.sql in own for output in node.outputs):
             return Scan(below.table, tuple(Output(output.name, own[output.sql]) for output in node.outputs))
-    if single and isinstance(below, Project):
+    if single and isinstance(below, Projection):
         texts = {output.name: output.sql for output in below.outputs}
         if renames and all(output.sql in texts for output in node.outputs):
             outputs = tuple(Output(output.name, texts[output.sql]) for output in node.outputs)
-            return _merged_project(Project(below.input, outputs), single=False)
+            return _merged_project(Projection(below.input, outputs), single=False)
         if all(is_simple(text) for text in texts.values()):
             outputs = tuple(Output(output.name, substituted(output.sql, texts)) for output in node.outputs)
-            return Project(below.input, outputs)
+            return Projection(below.input, outputs)
     return node

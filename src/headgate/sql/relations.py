@@ -9,22 +9,22 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from headgate.dataflow.graph import Output, Project, Scan
+from headgate.dataflow.graph import Output, Projection, Scan
 from headgate.delta.changes import END_AT, START_AT, SURROGATE_KEY
 from headgate.errors import FlowError, UnknownTable
 from headgate.sql.context import Context
 from headgate.sql.expressions import Rendered, Renderer, column, top_subqueries
 from headgate.sql.functions import GENERATORS, function_name
-from headgate.sql.joins import Computed, Inner, Lateral, Leaf, Lookup, Outer, Tree, tree_columns
+from headgate.sql.joins import AsOfLookup, Computed, Inner, Lateral, Leaf, Outer, Tree, tree_columns
 from headgate.sql.names import did_you_mean, folded
 from headgate.sql.predicates import Predicate, predicates
-from headgate.sql.scope import Environment, Field, Lowered, NotIncremental, Relation, Scope, spelled
+from headgate.sql.scope import Environment, Field, Lowered, NotIncremental, Scope, ScopedRelation, spelled
 
 _UNSUPPORTED = {"pivots": "PIVOT", "sample": "TABLESAMPLE", "hints": "a table hint"}
 
 
 @dataclass(frozen=True)
-class Source:
+class FromItem:
     """A FROM clause, or a part of it."""
 
     tree: Tree
@@ -35,7 +35,7 @@ class UnknownTableInFlow(FlowError, UnknownTable):
     """A flow reads a table that does not exist."""
 
 
-def lower_from(select: exp.Select, context: Context, environment: Environment) -> Source:
+def lower_from(select: exp.Select, context: Context, environment: Environment) -> FromItem:
     """The rows of a SELECT's FROM clause with its lateral views."""
     return _FromClause(context, environment).lower(select)
 
@@ -51,7 +51,7 @@ class _FromClause:
         self._environment = environment
         self._query = context.query
 
-    def lower(self, select: exp.Select) -> Source:
+    def lower(self, select: exp.Select) -> FromItem:
         start = select.args.get("from_")
         if start is None:
             raise NotIncremental("a SELECT without FROM reads no table")
@@ -61,9 +61,9 @@ class _FromClause:
         for lateral in select.args.get("laterals") or ():
             source = self._lateral(source, lateral)
         self._check_qualifiers(source, select)
-        return Source(source.tree, replace(source.scope, outer=self._environment.outer))
+        return FromItem(source.tree, replace(source.scope, outer=self._environment.outer))
 
-    def _check_qualifiers(self, source: Source, select: exp.Select) -> None:
+    def _check_qualifiers(self, source: FromItem, select: exp.Select) -> None:
         seen: set[tuple[str, ...]] = set()
         for relation in source.scope.relations:
             if relation.qualifier and relation.qualifier in seen:
@@ -74,7 +74,7 @@ class _FromClause:
                 )
             seen.add(relation.qualifier)
 
-    def _relation(self, node: exp.Expr) -> Source:
+    def _relation(self, node: exp.Expr) -> FromItem:
         for option, what in _UNSUPPORTED.items():
             if node.args.get(option):
                 raise NotIncremental(f"{what} is not incremental")
@@ -94,7 +94,7 @@ class _FromClause:
             source = self._lateral(source, lateral)
         return source
 
-    def _table(self, node: exp.Table) -> Source:
+    def _table(self, node: exp.Table) -> FromItem:
         if not isinstance(node.this, exp.Identifier):
             raise NotIncremental("a table function is not incremental")
         name = table_name(node)
@@ -104,9 +104,9 @@ class _FromClause:
                 raise NotIncremental(known.reason, context=known.context)
             return self._renamed(known, node)
         relation, scan = self._scan(node, name)
-        return Source(Leaf(scan), Scope((relation,)))
+        return FromItem(Leaf(scan), Scope((relation,)))
 
-    def _scan(self, node: exp.Table, name: str) -> tuple[Relation, Scan]:
+    def _scan(self, node: exp.Table, name: str) -> tuple[ScopedRelation, Scan]:
         catalog = self._context.catalog
         columns = catalog.columns(name)
         if columns is None:
@@ -121,7 +121,7 @@ class _FromClause:
         visible = tuple(Field(item, self._context.names.fresh(alias, item)) for item in columns)
         hidden = tuple(Field(item, self._context.names.fresh(alias, item)) for item in catalog.hidden(name))
         scan = Scan(spelled(name, catalog), tuple(Output(item.column, item.name) for item in visible + hidden))
-        relation = Relation(self._qualifier(node), self._aliased(node, visible), hidden)
+        relation = ScopedRelation(self._qualifier(node), self._aliased(node, visible), hidden)
         return relation, scan
 
     def _qualifier(self, node: exp.Expr) -> tuple[str, ...]:
@@ -144,15 +144,15 @@ class _FromClause:
             )
         return tuple(Field(name, item.column) for name, item in zip(names, fields, strict=True))
 
-    def _renamed(self, lowered: Lowered, node: exp.Expr) -> Source:
+    def _renamed(self, lowered: Lowered, node: exp.Expr) -> FromItem:
         """A query's result under its alias, its columns renamed so that it can stand beside itself."""
         alias = node.alias_or_name or "query"
         fields = tuple(Field(item.name, self._context.names.fresh(alias, item.name)) for item in lowered.fields)
         outputs = tuple(Output(item.column, old.column) for item, old in zip(fields, lowered.fields, strict=True))
-        relation = Relation(self._qualifier(node), self._aliased(node, fields))
-        return Source(Leaf(Project(lowered.node, outputs)), Scope((relation,)))
+        relation = ScopedRelation(self._qualifier(node), self._aliased(node, fields))
+        return FromItem(Leaf(Projection(lowered.node, outputs)), Scope((relation,)))
 
-    def _derived(self, node: exp.Subquery) -> Source:
+    def _derived(self, node: exp.Subquery) -> FromItem:
         inner = node.this
         if isinstance(inner, (exp.Table, exp.Subquery)) and not isinstance(inner, exp.Select):
             source = self._relation(inner)
@@ -161,11 +161,11 @@ class _FromClause:
             raise NotIncremental("VALUES is not incremental")
         return self._renamed(self._context.lower(inner, Environment(self._environment.tables)), node)
 
-    def _regrouped(self, source: Source, node: exp.Subquery) -> Source:
+    def _regrouped(self, source: FromItem, node: exp.Subquery) -> FromItem:
         fields = source.scope.star() or ()
-        return Source(source.tree, Scope((Relation(self._qualifier(node), self._aliased(node, fields)),)))
+        return FromItem(source.tree, Scope((ScopedRelation(self._qualifier(node), self._aliased(node, fields)),)))
 
-    def _joined(self, left: Source, join: exp.Join) -> Source:
+    def _joined(self, left: FromItem, join: exp.Join) -> FromItem:
         for option in ("hint", "match_condition", "pivots"):
             if join.args.get(option):
                 raise NotIncremental("this form of JOIN is not incremental")
@@ -182,7 +182,7 @@ class _FromClause:
                 raise NotIncremental("a column of the query around in the ON of an outer join is not incremental")
         return _both(left, right, _join_tree(left.tree, right.tree, side, kind, conditions), kind)
 
-    def _on(self, join: exp.Join, left: Source, right: Source) -> tuple[Predicate, ...]:
+    def _on(self, join: exp.Join, left: FromItem, right: FromItem) -> tuple[Predicate, ...]:
         on = join.args.get("on")
         if on is None:
             return ()
@@ -192,7 +192,7 @@ class _FromClause:
         renderer = Renderer(self._query, replace(scope, outer=self._environment.outer), self._environment)
         return tuple(predicates(on, renderer.local))
 
-    def _using(self, left: Source, right: Source, join: exp.Join, side: str, kind: str) -> Source:
+    def _using(self, left: FromItem, right: FromItem, join: exp.Join, side: str, kind: str) -> FromItem:
         where = self._query.location(join)
         names = [item.name for item in join.args.get("using") or ()]
         if not names:
@@ -213,7 +213,7 @@ class _FromClause:
         )
         tree = _join_tree(left.tree, right.tree, side, kind, conditions)
         if kind in ("SEMI", "ANTI"):
-            return Source(tree, left.scope)
+            return FromItem(tree, left.scope)
         merged = frozenset(folded(name) for name in names)
         shared: list[Field] = []
         outputs: list[Output] = []
@@ -228,9 +228,9 @@ class _FromClause:
             replace(relation, merged=relation.merged | merged)
             for relation in left.scope.relations + right.scope.relations
         )
-        return Source(Computed(tree, tuple(outputs)) if outputs else tree, Scope(relations, tuple(shared) + kept))
+        return FromItem(Computed(tree, tuple(outputs)) if outputs else tree, Scope(relations, tuple(shared) + kept))
 
-    def _looked_up(self, left: Source, join: exp.Join, side: str, kind: str) -> Source:
+    def _looked_up(self, left: FromItem, join: exp.Join, side: str, kind: str) -> FromItem:
         """`JOIN dimension FOR SYSTEM_TIME AS OF …`: the version that was valid then."""
         table, where = join.this, self._query.location(join)
         version = table.args["version"]
@@ -252,14 +252,14 @@ class _FromClause:
                 hint="make it an AUTO CDC table STORED AS SCD TYPE 2",
             )
         relation, scan = self._scan(table, name)
-        right = Source(Leaf(scan), Scope((relation,)))
+        right = FromItem(Leaf(scan), Scope((relation,)))
         conditions = self._on(join, left, right)
         hidden = {folded(item.name): item.column for item in relation.hidden + relation.fields}
         self._check_lookup_keys(conditions, left, relation, scan, name, join)
         at = Renderer(self._query, replace(left.scope, outer=self._environment.outer), self._environment).local(
             version.expression
         )
-        tree = Lookup(
+        tree = AsOfLookup(
             left.tree,
             scan,
             conditions,
@@ -274,8 +274,8 @@ class _FromClause:
     def _check_lookup_keys(
         self,
         conditions: tuple[Predicate, ...],
-        left: Source,
-        relation: Relation,
+        left: FromItem,
+        relation: ScopedRelation,
         scan: Scan,
         name: str,
         join: exp.Join,
@@ -302,7 +302,7 @@ class _FromClause:
                 where=self._query.location(join),
             )
 
-    def _lateral(self, source: Source, node: exp.Lateral) -> Source:
+    def _lateral(self, source: FromItem, node: exp.Lateral) -> FromItem:
         call = node.this
         name = function_name(call) if isinstance(call, exp.Expr) else None
         if not node.args.get("view") or name not in GENERATORS:
@@ -321,15 +321,15 @@ class _FromClause:
         tree = Lateral(
             source.tree, f"{name}({arguments})", tuple(item.column for item in fields), bool(node.args.get("outer"))
         )
-        relation = Relation((folded(qualifier),), fields)
-        return Source(tree, Scope((*source.scope.relations, relation), source.scope.shared))
+        relation = ScopedRelation((folded(qualifier),), fields)
+        return FromItem(tree, Scope((*source.scope.relations, relation), source.scope.shared))
 
 
-def _both(left: Source, right: Source, tree: Tree, kind: str = "") -> Source:
+def _both(left: FromItem, right: FromItem, tree: Tree, kind: str = "") -> FromItem:
     if kind in ("SEMI", "ANTI"):
-        return Source(tree, left.scope)
+        return FromItem(tree, left.scope)
     scope = Scope(left.scope.relations + right.scope.relations, left.scope.shared + right.scope.shared)
-    return Source(tree, scope)
+    return FromItem(tree, scope)
 
 
 def _join_tree(left: Tree, right: Tree, side: str, kind: str, conditions: tuple[Predicate, ...]) -> Tree:

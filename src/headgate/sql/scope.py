@@ -60,7 +60,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class ScopedRelation:
     """One thing of a FROM clause: its qualifiers (folded) and its columns."""
 
     qualifier: tuple[str, ...]
@@ -86,7 +86,7 @@ class Found:
 class Scope:
     """The relations of one query."""
 
-    relations: tuple[Relation, ...] = ()
+    relations: tuple[ScopedRelation, ...] = ()
     shared: tuple[Field, ...] = ()
     """Columns that USING or NATURAL joined."""
     outer: Scope | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from headgate.dataflow.graph import Aggregate, Filter, Generate, Node, Output, Project
+from headgate.dataflow.graph import Aggregate, Filter, Generate, Node, Output, Projection
 from headgate.errors import FlowError
 from headgate.sql.aggregates import Grouping, group_expressions, is_group_by_all
 from headgate.sql.context import Body, Context, LateValue
@@ -229,7 +229,7 @@ class _Finish:
             outputs.append(Output(name, rendered.sql))
             fields.append(Field(item.name, name))
         outputs.extend(Output(name, name) for name in self._carried)
-        node: Node = Project(self._node, tuple(outputs))
+        node: Node = Projection(self._node, tuple(outputs))
         if self._select.args.get("distinct") is not None:
             if self._select.args["distinct"].args.get("on") is not None:
                 raise NotIncremental("DISTINCT ON is not incremental")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from headgate.dataflow.graph import Aggregate, AggregateCall, Filter, Node, Output, Project, Repeat, UnionAll
+from headgate.dataflow.graph import Aggregate, AggregateCall, Filter, Node, Output, Projection, Repeat, UnionAll
 from headgate.errors import FlowError
 from headgate.sql.context import Context
 from headgate.sql.scope import Environment, Field, Lowered, NotIncremental
@@ -38,14 +38,14 @@ def lower_set_operation(query: exp.SetOperation, context: Context, environment: 
         node = _counted(left, right, names, isinstance(query, exp.Except), distinct, context)
     if carried:
         restored = tuple(Output(renames.get(name, name), name) for name in names)
-        node = Project(node, restored)
+        node = Projection(node, restored)
     return Lowered(node, fields, left.carried)
 
 
 def _sided(lowered: Lowered, names: tuple[str, ...], more: tuple[Output, ...]) -> Node:
     columns = tuple(item.column for item in lowered.fields) + lowered.carried
     outputs = tuple(Output(name, old) for name, old in zip(names, columns, strict=True))
-    return Project(lowered.node, outputs + more)
+    return Projection(lowered.node, outputs + more)
 
 
 def _counted(
@@ -67,4 +67,4 @@ def _counted(
     else:
         times = f"{left_count} - {right_count}" if is_except else f"least({left_count}, {right_count})"
         node = Repeat(node, times)
-    return Project(node, tuple(Output(name, name) for name in names))
+    return Projection(node, tuple(Output(name, name) for name in names))

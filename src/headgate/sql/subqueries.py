@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from headgate.dataflow.graph import Aggregate, AggregateCall, Filter, JoinKind, Node, Output, Project
+from headgate.dataflow.graph import Aggregate, AggregateCall, Filter, JoinKind, Node, Output, Projection
 from headgate.errors import FlowError
 from headgate.sql.context import Body, Context, LateValue
 from headgate.sql.expressions import Rendered, Renderer, column, is_grouped, top_subqueries, unwrapped
@@ -107,7 +107,7 @@ class SubqueryLowering:
             opened.node, (), (AggregateCall(rows, "count"), AggregateCall(known, "count", (value.sql,)))
         )
         empty, null = self._context.names.fresh("is_empty"), self._context.names.fresh("has_null")
-        facts = Project(totals, (Output(empty, f"{rows} = 0"), Output(null, f"{rows} > {known}")))
+        facts = Projection(totals, (Output(empty, f"{rows} = 0"), Output(null, f"{rows} > {known}")))
         joined = self._context.joins.join(node, facts, "inner", ())
         kept = Filter(joined, f"{empty} OR (NOT {null} AND ({operands[0].sql}) IS NOT NULL)")
         return self._context.joins.join(kept, opened.node, "anti", equalities)
@@ -172,7 +172,7 @@ class SubqueryLowering:
         else:
             rows = self._context.names.fresh("rows")
             distinct = Filter(Aggregate(inner, (), (AggregateCall(rows, "count"),)), f"{rows} > 0")
-            distinct = Project(distinct, (Output(flag, "true"),))
+            distinct = Projection(distinct, (Output(flag, "true"),))
         return self._context.joins.join(node, distinct, "left", conditions), flag
 
     def _keyed(self, node: Node, opened: _Opened) -> tuple[Node, tuple[str, ...], list[Predicate]]:
@@ -195,7 +195,7 @@ class SubqueryLowering:
     def _apart(self, node: Node, keys: Sequence[str], conditions: Sequence[Predicate]) -> tuple[Node, list[Predicate]]:
         """The node with its key columns renamed, so that it can be joined beside the same rows once more."""
         names = {key: self._context.names.fresh(key) for key in keys}
-        renamed = Project(node, tuple(Output(names.get(name, name), name) for name in node.columns))
+        renamed = Projection(node, tuple(Output(names.get(name, name), name) for name in node.columns))
         return renamed, [_over(item, names) for item in conditions]
 
     def _scalar(self, node: Node, subquery: exp.Expr, renderer: Renderer, rejects_null: bool) -> tuple[Node, Rendered]:
@@ -325,7 +325,7 @@ class SubqueryLowering:
     def _domain(self, node: Node, use: OuterUse) -> tuple[Node, dict[str, str]]:
         self._check_available(node, use)
         mapping = {name: self._context.names.fresh("domain", name) for name in sorted(use.columns)}
-        renamed = Project(node, tuple(Output(new, old) for old, new in mapping.items()))
+        renamed = Projection(node, tuple(Output(new, old) for old, new in mapping.items()))
         return Aggregate(renamed, renamed.columns), mapping
 
     def _domain_conditions(self, mapping: dict[str, str]) -> tuple[Predicate, ...]:
@@ -423,6 +423,6 @@ def _rejects_null(subquery: exp.Expr, within: exp.Expr | None) -> bool:
 
 
 def _is_one_row(node: Node) -> bool:
-    while isinstance(node, Project):
+    while isinstance(node, Projection):
         node = node.input
     return isinstance(node, Aggregate) and not node.keys

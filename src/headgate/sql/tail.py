@@ -45,7 +45,7 @@ _UNIT_HINT = "write a number and MS, SEC, MIN, HOUR or DAY, or a text such as '1
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class FreshnessClause:
     """What a query or a session says about freshness; None is what it does not say."""
 
     max_staleness: timedelta | AnyAge | None = None
@@ -60,15 +60,15 @@ class Setting:
     name: str | None
     value: Value | None = None
 
-    def applied_to(self, session: Tail) -> Tail:
+    def applied_to(self, session: FreshnessClause) -> FreshnessClause:
         """What the session says from now on."""
-        return Tail() if self.name is None else _saying(session, {self.name: self.value})
+        return FreshnessClause() if self.name is None else _saying(session, {self.name: self.value})
 
 
-def split_tail(text: str) -> tuple[str, Tail]:
+def split_tail(text: str) -> tuple[str, FreshnessClause]:
     """The query without its tail, otherwise as written, and the tail."""
     words = _words(text)
-    query, tail = text, Tail()
+    query, tail = text, FreshnessClause()
     furthest, mistake = 0, None
     for index in range(len(words.items)):
         if not words.is_head(index):
@@ -178,7 +178,7 @@ class _Clauses:
         self._words = words
         self.index = index
 
-    def all(self) -> Tail:
+    def all(self) -> FreshnessClause:
         """The clauses up to the end of the statement."""
         found: dict[str, Value | None] = {}
         while self.index < len(self._words.items):
@@ -188,7 +188,7 @@ class _Clauses:
             if name in found:
                 raise self._words.error(at, f"{_CLAUSES[name]} is given twice", "each clause stands once")
             found[name] = value
-        return _saying(Tail(), found)
+        return _saying(FreshnessClause(), found)
 
     def _head(self) -> str:
         for name, clause in _CLAUSES.items():
@@ -256,7 +256,7 @@ class _Clauses:
             raise self._words.error(at, str(error), _UNIT_HINT) from None
 
 
-def _saying(tail: Tail, values: Mapping[str, Value | None]) -> Tail:
+def _saying(tail: FreshnessClause, values: Mapping[str, Value | None]) -> FreshnessClause:
     return replace(tail, **values)  # type: ignore[arg-type]  # `_Clauses.value` gives each name a value of its type
 
 

@@ -8,7 +8,7 @@ from headgate.dataflow.graph import (
     Filter,
     Join,
     Node,
-    Project,
+    Projection,
     Scan,
     Window,
 )
@@ -27,7 +27,7 @@ def unique_keys(node: Node, catalog: Catalog) -> Keys:
             return _scan_keys(node, catalog)
         case Filter() | Window():
             return unique_keys(node.input, catalog)
-        case Project():
+        case Projection():
             names: dict[str, str] = {}
             for output in node.outputs:
                 names.setdefault(output.sql, output.name)

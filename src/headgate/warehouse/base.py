@@ -12,7 +12,7 @@ MEBIBYTE = 2**20
 
 
 @dataclass(frozen=True)
-class Limits:
+class FileLimits:
     """Sizes that decide how a table is stored and read."""
 
     rows_per_file: int = ROWS_PER_LOOKUP_FILE

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable
 
 from headgate.warehouse import format_2
-from headgate.warehouse.ledger import FORMAT, Entry, Ledger
+from headgate.warehouse.ledger import FORMAT, Ledger, LedgerEntry
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step, no_step
 
 _LOGGER = logging.getLogger(__name__)
 
-Convert = Callable[[Ledger, Folder, Step], list[Entry]]
+Convert = Callable[[Ledger, Folder, Step], list[LedgerEntry]]
 """Converts what the ledger names, which lies below the folder; gives the ledger's entries in the new format."""
 
 CONVERSIONS: tuple[tuple[int, Convert], ...] = ((2, format_2.convert),)
@@ -30,5 +30,7 @@ def bring_up_to_date(ledger: Ledger, root: str, step: Step = no_step) -> None:
             _LOGGER.warning("converting the warehouse: storage=%s format=%d to=%d", root, ledger.format, number)
             entries = convert(ledger, Folder.at(root), step)
             last = entries[-1]
-            ledger.rewrite([*entries, Entry(last.sequence + 1, ledger.epoch, last.at, FORMAT, {"number": number})])
+            ledger.rewrite(
+                [*entries, LedgerEntry(last.sequence + 1, ledger.epoch, last.at, FORMAT, {"number": number})]
+            )
             _LOGGER.warning("converted the warehouse: storage=%s format=%d", root, number)

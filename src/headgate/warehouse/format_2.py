@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from headgate.warehouse.files import FileReader, FileWriter
-from headgate.warehouse.ledger import Entry, Ledger
+from headgate.warehouse.ledger import Ledger, LedgerEntry
 from headgate.warehouse.log import LOG
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import EPOCH, DataFile
@@ -34,7 +34,7 @@ OLD = datetime(1, 1, 1, tzinfo=UTC)
 NEW = datetime(1900, 1, 1, tzinfo=UTC)
 
 
-def convert(ledger: Ledger, root: Folder, step: Step) -> list[Entry]:
+def convert(ledger: Ledger, root: Folder, step: Step) -> list[LedgerEntry]:
     """Rewrites table after table, each recorded before the next; gives the entries with new labels of jobs."""
     stored = _Stored.of(ledger.entries())
     places = dict(stored.places())
@@ -49,7 +49,7 @@ def convert(ledger: Ledger, root: Folder, step: Step) -> list[Entry]:
     return [_converted(entry, is_guessed) for entry in ledger.entries()]
 
 
-def _converted(entry: Entry, is_guessed: bool) -> Entry:
+def _converted(entry: LedgerEntry, is_guessed: bool) -> LedgerEntry:
     if entry.kind == "job":
         return replace(entry, body=_labels(entry.body))
     if entry.kind == "flow" and is_guessed and not entry.body["versioned"]:
@@ -73,7 +73,7 @@ class _Stored:
     """Tables and paths."""
 
     @staticmethod
-    def of(entries: Sequence[Entry]) -> _Stored:
+    def of(entries: Sequence[LedgerEntry]) -> _Stored:
         checkpoints: dict[str, tuple[int, int]] = {}
         replicas: dict[str, str] = {}
         dimensions: dict[str, str] = {}

@@ -66,7 +66,7 @@ SPEC = TableSpec(
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """A row of the ledger."""
 
     sequence: int
@@ -76,7 +76,7 @@ class Entry:
     body: Mapping[str, Any]
 
 
-Prune = Callable[[Sequence[Entry]], Sequence[Entry]]
+Prune = Callable[[Sequence[LedgerEntry]], Sequence[LedgerEntry]]
 
 
 class Ledger:
@@ -85,7 +85,7 @@ class Ledger:
     def __init__(
         self,
         store: DeltaStore,
-        entries: list[Entry],
+        entries: list[LedgerEntry],
         lock: OwnerLock,
         clock: Callable[[], datetime],
         step: Step,
@@ -141,7 +141,7 @@ class Ledger:
         """The format of the warehouse."""
         return max((int(entry.body["number"]) for entry in self.entries(FORMAT)), default=1)
 
-    def entries(self, kind: str | None = None) -> list[Entry]:
+    def entries(self, kind: str | None = None) -> list[LedgerEntry]:
         """All entries in order, or those of one kind."""
         with self._lock:
             return [entry for entry in self._entries if kind is None or entry.kind == kind]
@@ -154,7 +154,7 @@ class Ledger:
             start = self._entries[-1].sequence + 1 if self._entries else 1
             at = self._clock()
             added = [
-                Entry(start + number, self._epoch, at, kind, json.loads(json.dumps(body)))
+                LedgerEntry(start + number, self._epoch, at, kind, json.loads(json.dumps(body)))
                 for number, (kind, body) in enumerate(entries)
             ]
             self._step("before-ledger")
@@ -164,7 +164,7 @@ class Ledger:
             if len(self._store.index.files) >= COMPACT_FILES:
                 self.rewrite(self.prune(self._entries))
 
-    def rewrite(self, entries: Sequence[Entry]) -> None:
+    def rewrite(self, entries: Sequence[LedgerEntry]) -> None:
         """Makes these the only entries, in one commit; they are numbered anew."""
         with self._lock:
             self._step("before-ledger")
@@ -188,7 +188,7 @@ class Ledger:
             self._mark = None
         self._owner_lock.release()
 
-    def _put(self, entries: Sequence[Entry], replaced: Sequence[DataFile]) -> None:
+    def _put(self, entries: Sequence[LedgerEntry], replaced: Sequence[DataFile]) -> None:
         attempt = self._store.begin()
         done = False
         try:
@@ -203,7 +203,7 @@ class Ledger:
             self._store.end(attempt, discard=not done)
 
 
-def _open(home: Folder) -> tuple[DeltaStore, list[Entry], Mark]:
+def _open(home: Folder) -> tuple[DeltaStore, list[LedgerEntry], Mark]:
     """The ledger, a new one only where there is no warehouse yet."""
     folder, file = home.child("ledger"), Path(home.file("ledger.mark"))
     try:
@@ -246,7 +246,7 @@ def _fenced() -> Fenced:
     )
 
 
-def _table(entries: Sequence[Entry]) -> pa.Table:
+def _table(entries: Sequence[LedgerEntry]) -> pa.Table:
     return pa.Table.from_pylist(
         [
             {
@@ -262,7 +262,7 @@ def _table(entries: Sequence[Entry]) -> pa.Table:
     )
 
 
-def _read(store: DeltaStore) -> list[Entry]:
+def _read(store: DeltaStore) -> list[LedgerEntry]:
     rows = FileReader(store.folder, SPEC).rows(store.index.files).sort_by("sequence").to_pylist()
     entries = []
     for expected, row in enumerate(rows, start=1):
@@ -272,7 +272,7 @@ def _read(store: DeltaStore) -> list[Entry]:
             body = json.loads(row["body"])
         except (TypeError, ValueError) as error:
             raise _damage(store, f"entry {expected} is not JSON") from error
-        entries.append(Entry(row["sequence"], row["epoch"], row["at"], row["kind"], body))
+        entries.append(LedgerEntry(row["sequence"], row["epoch"], row["at"], row["kind"], body))
     return entries
 
 

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.delta.changes import NO_JOB, WEIGHT, JobId
 from headgate.errors import CorruptWarehouse, SnapshotGone
-from headgate.warehouse.base import Base, Limits
+from headgate.warehouse.base import Base, FileLimits
 from headgate.warehouse.bulk import bulk_fold
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.codes import code, member
@@ -68,7 +68,7 @@ class Pin:
 class VersionedTable:
     """A table readable at every retained job."""
 
-    def __init__(self, store: DeltaStore, bases: Sequence[Base], limits: Limits, step: Step) -> None:
+    def __init__(self, store: DeltaStore, bases: Sequence[Base], limits: FileLimits, step: Step) -> None:
         self.spec = store.spec
         self.store = store
         self.limits = limits
@@ -93,7 +93,7 @@ class VersionedTable:
         *,
         version: int | None = None,
         through: JobId = NO_JOB,
-        limits: Limits | None = None,
+        limits: FileLimits | None = None,
         step: Step = no_step,
     ) -> VersionedTable:
         """Opens the table at the version that holds job `through`, undoing any later commit.
@@ -109,7 +109,7 @@ class VersionedTable:
         store.widen(spec)
         folder.delete_folder(OVERLAY)
         folder.child(OVERLAY).create()
-        return cls(store, [Base(store.version, through, store.index)], limits or Limits(), step)
+        return cls(store, [Base(store.version, through, store.index)], limits or FileLimits(), step)
 
     def find_damage(self) -> CorruptWarehouse | None:
         """Reads all files of the newest base; the error of one that cannot be read."""

@@ -27,7 +27,7 @@ from headgate.capture.gears.status import Shift, Status
 from headgate.capture.gears.tasks import TaskLine
 from headgate.capture.gears.throughput import TaskTimes, ThroughputMeter
 from headgate.capture.gears.waiting import Answer, WaitingRequests, hand_over, hand_over_error
-from headgate.capture.source import Freshness, Sample
+from headgate.capture.source import Sample, SourceFreshness
 from headgate.clock import Clock
 from headgate.config.gears import GearSettings
 from headgate.delta.changes import BEGINNING
@@ -55,7 +55,7 @@ class Agent(Generic[Range, Batch]):
         self._gear = settings.lowest
         self._reason = "no request waits"
         self._shifts: deque[Shift] = deque(maxlen=_RECENT_SHIFTS)
-        self._line: TaskLine[Range, Batch] = TaskLine(Freshness(method.captured, captured_at))
+        self._line: TaskLine[Range, Batch] = TaskLine(SourceFreshness(method.captured, captured_at))
         self._requests = WaitingRequests(settings.recent_requests)
         self._meter = ThroughputMeter()
         self._planned_at = BEGINNING
@@ -102,7 +102,7 @@ class Agent(Generic[Range, Batch]):
             future.cancel()
 
     @property
-    def captured(self) -> Freshness:
+    def captured(self) -> SourceFreshness:
         with self._lock:
             return self._line.captured
 
@@ -189,11 +189,11 @@ class Agent(Generic[Range, Batch]):
             self._meter.was_busy(now - at)
             self._found_nothing = task is None
             if task is not None:
-                self._line.add(task, Freshness(task.upto, at), now - at)
+                self._line.add(task, SourceFreshness(task.upto, at), now - at)
                 self._work.notify_all()
                 return True
             # Nothing is new, so whatever a request knew of before the look is captured or on its way.
-            self._line.reach(Freshness(max(needed_position, self._method.captured), at))
+            self._line.reach(SourceFreshness(max(needed_position, self._method.captured), at))
             self._crew.problem = None
             answers = self._settle(now)
         hand_over(answers)

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from headgate.capture.gears.requests import NONE, Measures, Outcome, Request, measure
-from headgate.capture.source import Freshness
+from headgate.capture.source import SourceFreshness
 from headgate.config.gears import Gear, GearSettings
 
 _SHORTEST = timedelta(milliseconds=1)
@@ -31,10 +31,10 @@ class Observation:
 
     gear: Gear
     waiting: Sequence[Request]
-    captured: Freshness
-    reading: Freshness
+    captured: SourceFreshness
+    reading: SourceFreshness
     """The newest range that a worker has: what it meets is on its way, whatever the gear."""
-    planned: Freshness
+    planned: SourceFreshness
     """The newest range of all; it may still wait for a worker."""
     planned_at: datetime
     """When the source was last looked at."""
@@ -124,7 +124,7 @@ def predict(gear: Gear, observation: Observation, requests: Sequence[Request], n
     planned_done_at = now + ceil(observation.tasks / gear.workers) * present
     free_at = next_plan_at + observation.tasks // gear.workers * present
     next_done_at = free_at + observation.task_time + observation.task_share * covered
-    usual = Freshness(observation.captured.position, now - gear.period / 2 - task_time)
+    usual = SourceFreshness(observation.captured.position, now - gear.period / 2 - task_time)
 
     def outcome(request: Request) -> Outcome:
         done_at = planned_done_at if request.met_by(observation.planned) else next_done_at

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from headgate.capture.source import Freshness, Sample
+from headgate.capture.source import Sample, SourceFreshness
 
 NONE = timedelta(0)
 _LATEST = datetime.max.replace(tzinfo=UTC)
@@ -43,20 +43,20 @@ class Request:
     def deadline(self) -> datetime:
         return self.arrived_at + min(self.window, _LATEST - self.arrived_at)
 
-    def met_by(self, freshness: Freshness) -> bool:
+    def met_by(self, freshness: SourceFreshness) -> bool:
         if self.needed_position is None:
             return freshness.at >= self.needed_at
         return freshness.position >= self.needed_position
 
-    def served(self, captured: Freshness, now: datetime) -> Outcome:
+    def served(self, captured: SourceFreshness, now: datetime) -> Outcome:
         """The outcome when what was needed came in time."""
         return Outcome(True, captured, NONE, now - self.arrived_at)
 
-    def expired(self, captured: Freshness) -> Outcome:
+    def expired(self, captured: SourceFreshness) -> Outcome:
         """The outcome when this is all that there is at the deadline."""
         return Outcome(False, captured, max(NONE, self.needed_at - captured.at), self.window)
 
-    def outcome(self, captured: Freshness, now: datetime) -> Outcome | None:
+    def outcome(self, captured: SourceFreshness, now: datetime) -> Outcome | None:
         """The outcome once there is one; a clock that went back before the arrival ends the wait as well."""
         if self.met_by(captured) and now <= self.deadline:
             return self.served(captured, max(now, self.arrived_at))
@@ -69,7 +69,7 @@ class Outcome:
 
     met: bool
     """False when it expired: the reader gets what there is."""
-    captured: Freshness
+    captured: SourceFreshness
     staleness: timedelta
     latency: timedelta
 

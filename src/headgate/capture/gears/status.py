@@ -7,7 +7,7 @@ from datetime import datetime
 
 from headgate.capture.gears.requests import Measures
 from headgate.capture.gears.throughput import Interval
-from headgate.capture.source import Freshness
+from headgate.capture.source import SourceFreshness
 from headgate.config.gears import Gear
 
 
@@ -30,7 +30,7 @@ class Status:
     """Why it is in this gear."""
     shifts: tuple[Shift, ...]
     """The latest ones, in order."""
-    captured: Freshness
+    captured: SourceFreshness
     waiting: int
     """Requests without an outcome."""
     measures: Measures

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Generic
 
 from headgate.capture.gears.method import Batch, Range, Task
-from headgate.capture.source import Freshness
+from headgate.capture.source import SourceFreshness
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Planned(Generic[Range]):
     """A task and what will be captured once it is published."""
 
     task: Task[Range]
-    reaches: Freshness
+    reaches: SourceFreshness
     took: timedelta
     """Planning it and, once it is read, reading it."""
     taken: bool = False
@@ -30,7 +30,7 @@ class Planned(Generic[Range]):
 class TaskLine(Generic[Range, Batch]):
     """Tasks from planning to publication; `captured` is what has been published."""
 
-    def __init__(self, captured: Freshness) -> None:
+    def __init__(self, captured: SourceFreshness) -> None:
         self.captured = captured
         self._tasks: OrderedDict[int, Planned[Range]] = OrderedDict()
         self._batches: dict[int, Batch] = {}
@@ -50,19 +50,19 @@ class TaskLine(Generic[Range, Batch]):
         return len(self._tasks) - len(self._batches)
 
     @property
-    def planned(self) -> Freshness:
+    def planned(self) -> SourceFreshness:
         """How far the newest task reaches."""
         return self._newest(list(self._tasks.values()))
 
     @property
-    def reading(self) -> Freshness:
+    def reading(self) -> SourceFreshness:
         """How far the newest task reaches that a worker has taken."""
         return self._newest([planned for planned in self._tasks.values() if planned.taken])
 
-    def add(self, task: Task[Range], reaches: Freshness, took: timedelta) -> None:
+    def add(self, task: Task[Range], reaches: SourceFreshness, took: timedelta) -> None:
         self._tasks[task.number] = Planned(task, reaches, took)
 
-    def reach(self, freshness: Freshness) -> None:
+    def reach(self, freshness: SourceFreshness) -> None:
         """Nothing is new after the newest task, so that publishing it captures as much as this."""
         if not self._tasks:
             self.captured = _further(self.captured, freshness)
@@ -100,9 +100,9 @@ class TaskLine(Generic[Range, Batch]):
         self._publishing = False
         return planned
 
-    def _newest(self, tasks: list[Planned[Range]]) -> Freshness:
+    def _newest(self, tasks: list[Planned[Range]]) -> SourceFreshness:
         return tasks[-1].reaches if tasks else self.captured
 
 
-def _further(one: Freshness, other: Freshness) -> Freshness:
-    return Freshness(max(one.position, other.position), max(one.at, other.at))
+def _further(one: SourceFreshness, other: SourceFreshness) -> SourceFreshness:
+    return SourceFreshness(max(one.position, other.position), max(one.at, other.at))

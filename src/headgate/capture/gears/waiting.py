@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from datetime import datetime
 
 from headgate.capture.gears.requests import Measures, Outcome, Request, measure
-from headgate.capture.source import Freshness
+from headgate.capture.source import SourceFreshness
 
 Answer = tuple["Future[Outcome]", Outcome]
 
@@ -46,7 +46,7 @@ class WaitingRequests:
         """The furthest that any waiting request needs."""
         return max((request.needed_position or 0 for request in self._waiting.values()), default=0)
 
-    def add(self, request: Request, captured: Freshness) -> Future[Outcome]:
+    def add(self, request: Request, captured: SourceFreshness) -> Future[Outcome]:
         """The request's future; it has its outcome already when what it needs is captured."""
         future: Future[Outcome] = Future()
         if request.met_by(captured):
@@ -60,7 +60,7 @@ class WaitingRequests:
     def remove(self, future: Future[Outcome]) -> None:
         self._waiting.pop(future, None)
 
-    def settle(self, captured: Freshness, now: datetime) -> list[Answer]:
+    def settle(self, captured: SourceFreshness, now: datetime) -> list[Answer]:
         """Takes out the requests that have an outcome now."""
         answers = [
             (future, outcome)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.capture.events import from_micros, to_micros
-from headgate.capture.postgres.log_tables import Transaction
+from headgate.capture.postgres.log_tables import DecodedTransaction
 from headgate.capture.postgres.pgoutput_transactions import Batches
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.writing import TransactionWriter
@@ -39,7 +39,7 @@ class LogAppender:
         self._last = max(self._last, commit_at - self._clock_offset())
         return position, self._last
 
-    def take(self, transactions: Sequence[Transaction], batches: Batches) -> None:
+    def take(self, transactions: Sequence[DecodedTransaction], batches: Batches) -> None:
         tables = {
             name: _concatenate([batch for _, batch in parts])
             for name, parts in groupby(sorted(batches, key=itemgetter(0)), key=itemgetter(0))
@@ -55,14 +55,14 @@ class LogAppender:
         members = [(transaction.position, from_micros(transaction.commit_at)) for transaction in transactions]
         self._log.append_group(members, tables, counts)
 
-    def take_part(self, transaction: Transaction, batches: Batches) -> None:
+    def take_part(self, transaction: DecodedTransaction, batches: Batches) -> None:
         if self._writer is None:
             self._writer = self._log.begin(transaction.position, from_micros(transaction.commit_at))
         for name, batch in batches:
             sequences = batch.column(SEQUENCE).to_numpy() - 2 * transaction.first + 1
             self._writer.write(name, _with_sequences(pa.Table.from_batches([batch]), sequences))
 
-    def finish(self, transaction: Transaction) -> None:
+    def finish(self, transaction: DecodedTransaction) -> None:
         assert self._writer is not None
         self._writer.commit()
         self._writer = None

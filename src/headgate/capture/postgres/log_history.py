@@ -21,7 +21,7 @@ from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.cursor import CursorFile
 from headgate.capture.postgres.load import load_tables
 from headgate.capture.postgres.log_server import LogServer
-from headgate.capture.postgres.log_state import KnownTable, LogState, known_table
+from headgate.capture.postgres.log_state import LoggedTable, LogState, known_table
 from headgate.capture.postgres.log_tables import LogTables, TableDefinition, with_columns
 from headgate.capture.postgres.new_slot import identify, new_slot
 from headgate.capture.postgres.opening import Opening
@@ -175,7 +175,7 @@ class LogHistory:
         self._begin(present, self._state.tables)
         self.tables = self._known(present)
 
-    def _begin(self, present: Mapping[str, PostgresTable], before: Mapping[str, KnownTable]) -> None:
+    def _begin(self, present: Mapping[str, PostgresTable], before: Mapping[str, LoggedTable]) -> None:
         """Makes a slot; tables that the stream log may have rows of are to be loaded once more."""
         again = {name: replace(known, load=EVER, again=True) for name, known in before.items()}
         if self._log.end:
@@ -210,7 +210,7 @@ class LogHistory:
             present, self._absent = read_tables(wanted, captured)
         return present
 
-    def _new_slot(self, present: Mapping[str, PostgresTable], tables: Mapping[str, KnownTable]) -> LogState:
+    def _new_slot(self, present: Mapping[str, PostgresTable], tables: Mapping[str, LoggedTable]) -> LogState:
         """A slot in place of whatever a crash may have left, and what is to be remembered of it."""
         with self.sessions.borrow("making the replication slot") as connection:
             drop_slot(connection, self.name)

@@ -13,7 +13,7 @@ from headgate.capture.source import TableProblem
 
 
 @dataclass(frozen=True, slots=True)
-class KnownColumn:
+class LoggedColumn:
     """What tells one column from another in the log."""
 
     name: str
@@ -22,13 +22,13 @@ class KnownColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownTable:
+class LoggedTable:
     """A captured table as its rows in the stream log are."""
 
     oid: int
     entry: int
     """The publication's entry for it."""
-    columns: tuple[KnownColumn, ...]
+    columns: tuple[LoggedColumn, ...]
     load: int
     """The load's position in the stream log; it is not complete when the log ends before."""
     again: bool
@@ -46,11 +46,11 @@ class LogState:
     offset: int
     told: int
     """The server has heard of positions up to this one at most."""
-    tables: Mapping[str, KnownTable]
+    tables: Mapping[str, LoggedTable]
 
 
 def known_table(
     table: PostgresTable, entry: int, *, load: int, again: bool, problem: TableProblem | None = None
-) -> KnownTable:
-    columns = tuple(KnownColumn(column.name, column.type_oid, column.typmod) for column in table.columns)
-    return KnownTable(table.oid, entry, columns, load, again, problem)
+) -> LoggedTable:
+    columns = tuple(LoggedColumn(column.name, column.type_oid, column.typmod) for column in table.columns)
+    return LoggedTable(table.oid, entry, columns, load, again, problem)

@@ -43,7 +43,7 @@ class TableDefinition:
         return read_table(connection, self.table, self.key, called=self.called, types=self.types, generated=False)
 
 
-class Transaction(NamedTuple):
+class DecodedTransaction(NamedTuple):
     """A transaction in the stream; its rows are those from the number `first` on."""
 
     position: int
@@ -103,7 +103,7 @@ class LogTables:
                 self._note(name, TableProblem(position, str(why), None, reread=True))
         return True
 
-    def decode(self, block: RowBlock, transactions: Sequence[Transaction]) -> list[tuple[str, pa.RecordBatch]]:
+    def decode(self, block: RowBlock, transactions: Sequence[DecodedTransaction]) -> list[tuple[str, pa.RecordBatch]]:
         """The block's rows under the names that they have in the stream log."""
         name = self._name(block.layout)
         if name is None or not block.messages:
@@ -126,7 +126,7 @@ class LogTables:
     def _name(self, layout: Layout) -> str | None:
         return next((name for name, table in self.tables.items() if table.oid == layout.relation), None)
 
-    def _whole(self, name: str, block: RowBlock, transactions: Sequence[Transaction]) -> int:
+    def _whole(self, name: str, block: RowBlock, transactions: Sequence[DecodedTransaction]) -> int:
         """How many of the block's rows come before the table's problem."""
         problem = self.problems.get(name)
         if problem is None:

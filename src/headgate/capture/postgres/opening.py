@@ -47,7 +47,7 @@ class Opening:
         return Sessions(self.dsn, application=f"headgate {self.name}", opened=opened)
 
 
-class Tables(Protocol):
+class HistoryTables(Protocol):
     """Captured tables by headgate's names, and why some cannot be followed any more."""
 
     @property
@@ -57,20 +57,20 @@ class Tables(Protocol):
     def problems(self) -> Mapping[str, TableProblem]: ...
 
 
-class History(Protocol):
+class ChangeHistory(Protocol):
     """What a method has of its source."""
 
     @property
-    def tables(self) -> Tables: ...
+    def tables(self) -> HistoryTables: ...
 
     @property
     def sessions(self) -> Sessions: ...
 
 
-Known = TypeVar("Known", bound=History)
+Known = TypeVar("Known", bound=ChangeHistory)
 
 
-def unread(tables: Tables) -> tuple[str, ...]:
+def unread(tables: HistoryTables) -> tuple[str, ...]:
     """The tables that capture is to read whole by itself."""
     return tuple(name for name, problem in tables.problems.items() if problem.reread)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headgate.capture.events import ROW_FIELDS
 from headgate.capture.postgres.pgoutput import KIND
-from headgate.capture.postgres.pgoutput_rows import OPS, TEXT, UNCHANGED, Content, Images, RowBlock, split_images
+from headgate.capture.postgres.pgoutput_rows import OPS, TEXT, UNCHANGED, Content, RowBlock, RowImages, split_images
 
 _TEXTS = pa.list_(pa.field("element", pa.string()))
 RAW_SCHEMA = pa.schema(
@@ -42,7 +42,7 @@ def raw_rows(block: RowBlock) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=RAW_SCHEMA)
 
 
-def _lists(content: Content, images: Images) -> pa.Array:
+def _lists(content: Content, images: RowImages) -> pa.Array:
     """Each row's texts as a list; NULL where a message has no such row."""
     columns, rows = images.kinds.shape
     texts = content.texts((images.kinds == TEXT).T.ravel(), images.starts.T.ravel(), images.lengths.T.ravel())

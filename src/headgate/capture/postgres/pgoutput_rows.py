@@ -60,7 +60,7 @@ class RowBlock:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Images:
+class RowImages:
     """Rows by column: for each value its kind (t for a text, n, u, or 0 where the row has none) and where it lies."""
 
     kinds: npt.NDArray[np.uint8]
@@ -68,18 +68,20 @@ class Images:
     lengths: Numbers
 
     @staticmethod
-    def empty(columns: int, rows: int) -> Images:
+    def empty(columns: int, rows: int) -> RowImages:
         shape = (columns, rows)
-        return Images(np.zeros(shape, dtype=np.uint8), np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64))
+        return RowImages(
+            np.zeros(shape, dtype=np.uint8), np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        )
 
-    def take(self, rows: Numbers | Truths) -> Images:
-        return Images(self.kinds[:, rows], self.starts[:, rows], self.lengths[:, rows])
+    def take(self, rows: Numbers | Truths) -> RowImages:
+        return RowImages(self.kinds[:, rows], self.starts[:, rows], self.lengths[:, rows])
 
-    def put(self, rows: Numbers, other: Images) -> None:
+    def put(self, rows: Numbers, other: RowImages) -> None:
         self.kinds[:, rows], self.starts[:, rows], self.lengths[:, rows] = other.kinds, other.starts, other.lengths
 
-    def followed_by(self, other: Images) -> Images:
-        return Images(
+    def followed_by(self, other: RowImages) -> RowImages:
+        return RowImages(
             np.concatenate([self.kinds, other.kinds], axis=1),
             np.concatenate([self.starts, other.starts], axis=1),
             np.concatenate([self.lengths, other.lengths], axis=1),
@@ -99,9 +101,9 @@ class Content:
         self._words = self._overlapping("<u4")
         self._longs = self._overlapping("<u8")
 
-    def walk(self, places: Numbers, columns: int) -> tuple[Images, Numbers]:
+    def walk(self, places: Numbers, columns: int) -> tuple[RowImages, Numbers]:
         """The tuples that begin at these places, and where they end."""
-        found = Images.empty(columns, len(places))
+        found = RowImages.empty(columns, len(places))
         place = places + 2
         for column in range(columns):
             kind = self.bytes[place]
@@ -174,7 +176,7 @@ class TableRows:
         arrays += [pa.array(ops), self._unchanged(images.kinds == UNCHANGED), pa.array(sequences)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _complete(self, content: Content, images: Images, old: Images, updated: Numbers) -> None:
+    def _complete(self, content: Content, images: RowImages, old: RowImages, updated: Numbers) -> None:
         """Takes values that an update left out from the old row, as far as the log has it."""
         whole = content.bytes[content.starts[updated] + _TUPLE] == _OLD_ROW
         told = whole[None, :] | self._identity[:, None]
@@ -183,7 +185,7 @@ class TableRows:
         for into, out_of in ((images.kinds, old.kinds), (images.starts, old.starts), (images.lengths, old.lengths)):
             into[columns, rows] = out_of[columns, rows]
 
-    def _moved(self, content: Content, new: Images, old: Images) -> Truths:
+    def _moved(self, content: Content, new: RowImages, old: RowImages) -> Truths:
         """Which updates changed the key."""
         moved = np.zeros(new.kinds.shape[1], dtype=bool)
         for place in np.flatnonzero(self._key):
@@ -192,7 +194,7 @@ class TableRows:
             moved |= pc.not_equal(before, after).to_numpy(zero_copy_only=False)
         return moved
 
-    def _require_values(self, images: Images, moved: Numbers) -> None:
+    def _require_values(self, images: RowImages, moved: Numbers) -> None:
         left_out = images.kinds == UNCHANGED
         lacking = left_out[:, moved].any(axis=1) | (left_out.any(axis=1) & self._key)
         if lacking.any():
@@ -208,9 +210,9 @@ class TableRows:
         return pa.ListArray.from_arrays(pa.array(ends), pa.array(names, pa.string()), type=ROW_FIELDS[1].type)
 
 
-def split_images(content: Content, kinds: npt.NDArray[np.uint8], columns: int) -> tuple[Images, Images]:
+def split_images(content: Content, kinds: npt.NDArray[np.uint8], columns: int) -> tuple[RowImages, RowImages]:
     """The new and the old rows of messages, without those that a message does not have."""
-    images, old = Images.empty(columns, len(kinds)), Images.empty(columns, len(kinds))
+    images, old = RowImages.empty(columns, len(kinds)), RowImages.empty(columns, len(kinds))
     tags = content.bytes[content.starts + _TUPLE]
     with_old = np.flatnonzero(((kinds == UPDATE) | (kinds == DELETE)) & ((tags == _OLD_KEY) | (tags == _OLD_ROW)))
     places = content.starts + _TUPLE + 1

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headgate.capture.postgres.log_tables import LogTables, Transaction
+from headgate.capture.postgres.log_tables import DecodedTransaction, LogTables
 from headgate.capture.postgres.pgoutput import (
     BEGIN,
     BODY,
@@ -48,15 +48,15 @@ class Receiver(Protocol):
         """A transaction's position and time as they are to be kept; None when it is there already."""
         ...
 
-    def take(self, transactions: Sequence[Transaction], batches: Batches) -> None:
+    def take(self, transactions: Sequence[DecodedTransaction], batches: Batches) -> None:
         """Whole transactions with all their rows; sequences tell which are whose."""
         ...
 
-    def take_part(self, transaction: Transaction, batches: Batches) -> None:
+    def take_part(self, transaction: DecodedTransaction, batches: Batches) -> None:
         """Some rows of a transaction that is larger than memory."""
         ...
 
-    def finish(self, transaction: Transaction) -> None:
+    def finish(self, transaction: DecodedTransaction) -> None:
         """The transaction whose parts were taken is whole."""
         ...
 
@@ -76,8 +76,8 @@ class TransactionCollector:
         self._layouts: dict[int, Layout] = {}
         self._blocks: dict[int, RowBlock | None] = {}
         self._outdated: list[RowBlock] = []
-        self._whole: list[Transaction] = []
-        self._open: Transaction | None = None
+        self._whole: list[DecodedTransaction] = []
+        self._open: DecodedTransaction | None = None
         self._parted = False
         self._number = 0
 
@@ -96,7 +96,7 @@ class TransactionCollector:
                     self.reached = max(self.reached, before)
                     return
                 kept = self._receiver.transaction(begin.lsn, begin.commit_at)
-                self._open = None if kept is None else Transaction(*kept, self._number)
+                self._open = None if kept is None else DecodedTransaction(*kept, self._number)
             elif kind == COMMIT:
                 self._commit(_LSN.unpack_from(message, _COMMIT_END)[0])
             elif kind == RELATION:
@@ -137,7 +137,7 @@ class TransactionCollector:
         if self.bytes > self._limit:
             self._part()
 
-    def _adopt(self, relation: int, transaction: Transaction) -> RowBlock | None:
+    def _adopt(self, relation: int, transaction: DecodedTransaction) -> RowBlock | None:
         """The block for a layout's first row; none when the relation is not captured."""
         layout = self._layouts[relation]
         captured = self._tables.adopt(layout, transaction.position, begun=self._parted)

@@ -25,9 +25,9 @@ from headgate.capture.postgres.trigger import TriggerMethod
 from headgate.capture.ranges import LargeLoads
 from headgate.capture.source import (
     Capabilities,
-    Freshness,
     Progress,
     Sample,
+    SourceFreshness,
     SourceStatus,
     SourceTable,
     TableProblem,
@@ -139,9 +139,9 @@ class PostgresSource:
         )
 
     @property
-    def captured(self) -> Freshness:
+    def captured(self) -> SourceFreshness:
         if self._agent is None:
-            return Freshness(self.log.durable, BEGINNING)
+            return SourceFreshness(self.log.durable, BEGINNING)
         return self._agent.captured
 
     def sample(self, since: datetime | None = None) -> Sample:

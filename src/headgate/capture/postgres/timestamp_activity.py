@@ -29,20 +29,20 @@ UNION ALL SELECT statement_timestamp(), NULL, NULL
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class OpenTransactions:
     """The source's time, and its transactions that were running then, each with its start; None where that is unknown."""
 
     at: datetime
     running: Mapping[str, datetime | None]
 
 
-def read_activity(connection: psycopg.Connection) -> Activity:
+def read_activity(connection: psycopg.Connection) -> OpenTransactions:
     """What is running; a prepared transaction does not tell when it began."""
     rows = connection.execute(_RUNNING).fetchall()
-    return Activity(rows[0][0], {name: start for _, name, start in rows if name is not None})
+    return OpenTransactions(rows[0][0], {name: start for _, name, start in rows if name is not None})
 
 
-def with_prepared(now: Activity, before: Activity | None) -> Activity:
+def with_prepared(now: OpenTransactions, before: OpenTransactions | None) -> OpenTransactions:
     """The activity with a bound for the start of each prepared transaction: one that is new began as another one, or later."""
     if before is None:
         return now
@@ -50,10 +50,12 @@ def with_prepared(now: Activity, before: Activity | None) -> Activity:
     running = {
         name: before.running.get(name, earliest) if _prepared(name) else start for name, start in now.running.items()
     }
-    return Activity(now.at, running)
+    return OpenTransactions(now.at, running)
 
 
-def earliest_change(before: Activity, still_running: Collection[str], margin: timedelta = MARGIN) -> datetime | None:
+def earliest_change(
+    before: OpenTransactions, still_running: Collection[str], margin: timedelta = MARGIN
+) -> datetime | None:
     """From which time on rows may have become visible since the poll before; None when any may have."""
     earliest = before.at
     for name, start in before.running.items():

@@ -18,7 +18,7 @@ from psycopg import sql
 from headgate.capture.postgres.copied import copied
 from headgate.capture.postgres.known_tables import KnownTables
 from headgate.capture.postgres.sessions import Sessions
-from headgate.capture.postgres.timestamp_activity import Activity, earliest_change, read_activity, with_prepared
+from headgate.capture.postgres.timestamp_activity import OpenTransactions, earliest_change, read_activity, with_prepared
 from headgate.capture.postgres.timestamp_tables import VERSION, TimestampTable
 from headgate.capture.postgres.trigger_sql import oldest_unseen
 from headgate.capture.streamlog import StreamLog
@@ -35,7 +35,7 @@ class Poll:
     """What one poll saw."""
 
     snapshot: str
-    activity: Activity
+    activity: OpenTransactions
 
 
 class Poller:

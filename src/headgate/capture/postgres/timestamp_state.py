@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headgate.capture.postgres.known_tables import KnownTable
-from headgate.capture.postgres.timestamp_activity import Activity
+from headgate.capture.postgres.timestamp_activity import OpenTransactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class TimestampState:
 
     timeline: int
     snapshot: str
-    activity: Activity
+    activity: OpenTransactions
     loading: tuple[str, ...]
     """Tables that were being read whole ..."""
     load_position: int

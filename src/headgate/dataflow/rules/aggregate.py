@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.dataflow.accumulators import GROUP, ROWS, Running
-from headgate.dataflow.graph import Aggregate, Filter, Node, Project
+from headgate.dataflow.graph import Aggregate, Filter, Node, Projection
 from headgate.dataflow.ordered import call_text, ordered_rows
 from headgate.dataflow.relation import SIGNS, Keys, Relation, column_list, quoted, select
 from headgate.dataflow.rules.touched import AT, NEXT, recomputed
@@ -110,9 +110,9 @@ class Fused:
 
 def fuse(root: Node, run: Run) -> Fused | None:
     """The graph's changes in fused form, if it has the shape for it."""
-    above: list[Filter | Project] = []
+    above: list[Filter | Projection] = []
     node = root
-    while isinstance(node, Filter | Project):
+    while isinstance(node, Filter | Projection):
         above.append(node)
         node = node.input
     form = run.graph.running(node) if isinstance(node, Aggregate) else None

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 
-from headgate.dataflow.graph import Aggregate, Join, Node, Output, Project
+from headgate.dataflow.graph import Aggregate, Join, Node, Output, Projection
 from headgate.dataflow.relation import (
     UNTIL,
     Keys,
@@ -50,7 +50,7 @@ def companion(node: Join) -> Aggregate | None:
     outputs = tuple(Output(name, quoted(column)) for name, column in zip(names, columns, strict=True))
     if not outputs:
         outputs, names = (Output(_PREFIX + "any", "1"),), (_PREFIX + "any",)
-    return Aggregate(Project(below, outputs), names)
+    return Aggregate(Projection(below, outputs), names)
 
 
 def _left_columns_of_condition(node: Join) -> tuple[str, ...]:

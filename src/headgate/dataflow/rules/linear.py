@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from headgate.dataflow.graph import Filter, Generate, Project, Repeat, UnionAll
+from headgate.dataflow.graph import Filter, Generate, Projection, Repeat, UnionAll
 from headgate.dataflow.relation import Keys, Relation, column_list, quoted, select, union_all
 from headgate.dataflow.run import Run
 from headgate.delta.changes import WEIGHT
@@ -23,7 +23,7 @@ def plain_column(sql: str, columns: tuple[str, ...]) -> str | None:
     return name if name in columns else None
 
 
-def renaming(node: Project) -> dict[str, str]:
+def renaming(node: Projection) -> dict[str, str]:
     """Output name to input column, for the outputs that are plain columns."""
     found = {output.name: plain_column(output.sql, node.input.columns) for output in node.outputs}
     return {name: column for name, column in found.items() if column is not None}
@@ -44,7 +44,7 @@ def filter_rows(node: Filter, run: Run, keys: Keys | None) -> Relation | None:
     return _filter(node, run.rows(node.input, keys))
 
 
-def _project(node: Project, relation: Relation | None, *, weighted: bool) -> Relation | None:
+def _project(node: Projection, relation: Relation | None, *, weighted: bool) -> Relation | None:
     if relation is None:
         return None
     outputs = [f"{output.sql} AS {quoted(output.name)}" for output in node.outputs]
@@ -52,11 +52,11 @@ def _project(node: Project, relation: Relation | None, *, weighted: bool) -> Rel
     return select(f"SELECT {', '.join(outputs)} FROM {relation.source}", node.columns, spanned=relation.spanned)
 
 
-def project_delta(node: Project, run: Run) -> Relation | None:
+def project_delta(node: Projection, run: Run) -> Relation | None:
     return _project(node, run.spans(node.input), weighted=True)
 
 
-def project_rows(node: Project, run: Run, keys: Keys | None) -> Relation | None:
+def project_rows(node: Projection, run: Run, keys: Keys | None) -> Relation | None:
     return _project(node, run.rows(node.input, keys and keys.renamed(renaming(node))), weighted=False)
 
 

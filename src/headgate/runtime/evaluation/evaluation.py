@@ -20,7 +20,7 @@ from headgate.dataflow.graph import (
     Generate,
     Join,
     Node,
-    Project,
+    Projection,
     Repeat,
     Scan,
     UnionAll,
@@ -197,7 +197,7 @@ class Evaluation:
             return [self._values[spans.source].select(list(columns))]
         if isinstance(node, Filter | Repeat):
             return self._trace(node.input, columns)
-        if isinstance(node, Project):
+        if isinstance(node, Projection):
             names = renaming(node)
             if all(column in names for column in columns):
                 return self._trace(node.input, tuple(names[column] for column in columns))
@@ -261,7 +261,7 @@ class Evaluation:
             return found.select(list(columns)) if found is not None else None
         if isinstance(node, Filter | Repeat):
             return self._looked_up_values(node.input, columns, looked_up)
-        if isinstance(node, Project):
+        if isinstance(node, Projection):
             plain = renaming(node)
             if all(column in plain for column in columns):
                 return self._looked_up_values(node.input, tuple(plain[column] for column in columns), looked_up)

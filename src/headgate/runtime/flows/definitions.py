@@ -82,7 +82,7 @@ class PlainReader:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[Made]):
+class FlowOutcome(Generic[Made]):
     """What became of one flow's statement."""
 
     statement: CreateView | CreateAutoCdc
@@ -99,7 +99,7 @@ def each_flow(
     make: Callable[[Flow], Made],
     problems: Problems,
     unknown: Iterable[str] = (),
-) -> Iterator[Outcome[Made]]:
+) -> Iterator[FlowOutcome[Made]]:
     """Makes something of every flow, each after those that it reads; what is wrong with one does not hide the others.
 
     `make` puts the flow's table into the reader's catalog. `unknown` are tables that could not be looked at.
@@ -130,7 +130,7 @@ def each_flow(
                 made = make(_lowered(statement, views, tables))
         if made is None:
             broken.add(target_of(statement).casefold())
-        yield Outcome(statement, reads, made, missing)
+        yield FlowOutcome(statement, reads, made, missing)
     filled = {each.target.casefold() for each in statements if isinstance(each, CreateAutoCdc)}
     for table in tables:
         if table.name.casefold() not in filled:

@@ -13,7 +13,7 @@ from headgate.dataflow.graph import (
     Generate,
     Join,
     Node,
-    Project,
+    Projection,
     Repeat,
     Scan,
     UnionAll,
@@ -105,7 +105,7 @@ def _describe(node: Node, graph: TypedGraph) -> str:
             return f"scan {node.table} ({', '.join(output.sql for output in node.outputs)})"
         case Filter():
             return f"filter {node.predicate}  [linear]"
-        case Project():
+        case Projection():
             shown = [o.name if o.sql.strip("`") == o.name else f"{o.sql} AS {o.name}" for o in node.outputs]
             return f"project {', '.join(shown)}  [linear]"
         case Generate():

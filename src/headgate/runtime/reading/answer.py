@@ -27,7 +27,7 @@ from headgate.warehouse.storage import Folder
 Found = TypeVar("Found")
 
 
-class Answer:
+class SnapshotAnswer:
     """The rows of a query or table at a job. Closing it (or letting it go) lets the snapshot go."""
 
     def __init__(

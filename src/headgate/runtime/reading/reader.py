@@ -17,7 +17,7 @@ from headgate.dataflow.relation import column_list, quoted
 from headgate.delta.changes import JobId
 from headgate.errors import Location, SnapshotGone, UnknownTable
 from headgate.runtime.flows.flows import FlowPlan
-from headgate.runtime.reading.answer import Answer
+from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.reading.query_work import Interruption
 from headgate.runtime.reading.reads import Reads
 from headgate.runtime.reading.spark_reading import SparkReading
@@ -103,13 +103,13 @@ class Reader:
                 raise
             return snapshot
 
-    def sql(self, query: TableText, job: JobId | None, interruption: Interruption | None = None) -> Answer:
+    def sql(self, query: TableText, job: JobId | None, interruption: Interruption | None = None) -> SnapshotAnswer:
         """Answers a SELECT from the snapshot of a job."""
         return self.answer(query, self.pin(self.tables_of(query), job), interruption or Interruption())
 
     def answer(
         self, query: TableText, snapshot: Snapshot, interruption: Interruption, until: float | None = None
-    ) -> Answer:
+    ) -> SnapshotAnswer:
         """Answers a SELECT from a pinned snapshot, which the answer then holds.
 
         Raises `TimeIsOver` when it is not planned by an instant of the monotonic clock.
@@ -135,7 +135,7 @@ class Reader:
             snapshot.release()
             raise
         same = snapshot.same(query.text) if query.is_repeatable else None
-        return Answer(
+        return SnapshotAnswer(
             frame,
             snapshot.job,
             self._storage,
@@ -147,12 +147,12 @@ class Reader:
             snapshot.drop,
         )
 
-    def constant(self, rows: Sequence[tuple[str, ...]], columns: str) -> Answer:
+    def constant(self, rows: Sequence[tuple[str, ...]], columns: str) -> SnapshotAnswer:
         """Rows that come from no table."""
         frame = self._session.createDataFrame(list(rows), columns)
-        return Answer(frame, JobId(0), self._storage, self.reads.rows(), self._reading, lambda: None)
+        return SnapshotAnswer(frame, JobId(0), self._storage, self.reads.rows(), self._reading, lambda: None)
 
-    def table(self, name: str, job: JobId | None) -> Answer:
+    def table(self, name: str, job: JobId | None) -> SnapshotAnswer:
         known = self._known(name)
         snapshot = self.pin([known], job)
         try:
@@ -162,7 +162,7 @@ class Reader:
         except BaseException:
             snapshot.release()
             raise
-        return Answer(
+        return SnapshotAnswer(
             frame,
             snapshot.job,
             self._storage,

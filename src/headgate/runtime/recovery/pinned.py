@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 
 from headgate.capture.durable import full_disk_is_named, read_checked
 from headgate.capture.events import from_micros
-from headgate.capture.segments import Entry, list_segments, scan_segment
+from headgate.capture.segments import FrameEntry, list_segments, scan_segment
 from headgate.errors import DefiniteError
 from headgate.runtime.tables.records import CHECKPOINT, FLOW, JOB_CLOSED
 from headgate.runtime.tables.tables import INTERNAL
@@ -171,7 +171,7 @@ def _trimmed(folder: Path) -> tuple[int, datetime | None]:
     return int(found["position"]), from_micros(int(found["commit_at"]))
 
 
-def _entries(storage: Path, segments: tuple[Part, ...]) -> Iterator[Entry]:
+def _entries(storage: Path, segments: tuple[Part, ...]) -> Iterator[FrameEntry]:
     """The frames that were whole at the moment."""
     for number, part in enumerate(segments, start=1):
         path = storage / part.name

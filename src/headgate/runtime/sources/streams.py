@@ -29,7 +29,7 @@ from headgate.capture.recovery import Expected
 from headgate.capture.segments import list_segments
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.writing import TransactionWriter
-from headgate.config.settings import Limits
+from headgate.config.settings import ProjectLimits
 from headgate.warehouse.store import Verify, unverified
 
 UNFINISHED = "unfinished"
@@ -38,7 +38,7 @@ UNFINISHED = "unfinished"
 class OwnedLog(StreamLog):
     """A stream log that acknowledges only while this process owns the warehouse; afterwards it raises `Fenced`."""
 
-    def __init__(self, folder: Path, limits: Limits, verify: Verify, expected: Expected) -> None:
+    def __init__(self, folder: Path, limits: ProjectLimits, verify: Verify, expected: Expected) -> None:
         self._verify = verify
         super().__init__(
             folder,
@@ -98,7 +98,9 @@ class OwnedLog(StreamLog):
             raise
 
 
-def open_stream(streams: Path, source: str, epoch: int, limits: Limits, verify: Verify, expected: Expected) -> OwnedLog:
+def open_stream(
+    streams: Path, source: str, epoch: int, limits: ProjectLimits, verify: Verify, expected: Expected
+) -> OwnedLog:
     """Opens the log of a source as the owner of an epoch; what the ledger expects of it and is missing is a loss."""
     home = streams / source
     with full_disk_is_named(home):

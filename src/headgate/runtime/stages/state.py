@@ -19,7 +19,7 @@ from headgate.runtime.tables.jobs import JobChain
 from headgate.runtime.tables.records import CHECKPOINT, JOB_CLOSED, SETTING, Records
 from headgate.runtime.tables.stored import KeptViews
 from headgate.runtime.tables.tables import Tables
-from headgate.warehouse.ledger import Entry, Ledger
+from headgate.warehouse.ledger import Ledger, LedgerEntry
 from headgate.warehouse.versioned import VersionedTable
 
 REMEMBERED_JOBS = 1_000
@@ -86,7 +86,7 @@ class State:
         with self.lock:
             self.chain.forget_before(JobId(min(before, self.chain.newest - REMEMBERED_JOBS)))
 
-    def prune(self, entries: Sequence[Entry]) -> list[Entry]:
+    def prune(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
         """The ledger's entries that still count: of jobs and settings those that are remembered, of checkpoints one
         with the latest."""
         oldest = self.chain.oldest

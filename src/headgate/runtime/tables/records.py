@@ -9,7 +9,7 @@ from typing import Any
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.runtime.tables.jobs import Job
 from headgate.runtime.tables.tables import Checkpoint
-from headgate.warehouse.ledger import Entry
+from headgate.warehouse.ledger import LedgerEntry
 
 JOB_CLOSED = "job"
 SOURCE_TABLE = "source"
@@ -82,7 +82,7 @@ class Records:
     """Sources whose stream logs have marks."""
 
     @staticmethod
-    def of(entries: Iterable[Entry]) -> Records:
+    def of(entries: Iterable[LedgerEntry]) -> Records:
         records = Records()
         for entry in entries:
             if entry.kind == JOB_CLOSED:

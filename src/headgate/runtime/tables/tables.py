@@ -20,7 +20,7 @@ from headgate.dataflow.demands import Demand
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse
 from headgate.runtime.tables.stored import StoredTable
-from headgate.warehouse.base import Limits
+from headgate.warehouse.base import FileLimits
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step
@@ -38,7 +38,7 @@ class Checkpoint:
 
 
 class Tables:
-    def __init__(self, root: str, limits: Limits, small_rows: int, session: SparkSession, step: Step) -> None:
+    def __init__(self, root: str, limits: FileLimits, small_rows: int, session: SparkSession, step: Step) -> None:
         self._root = root.rstrip("/")
         self._limits = limits
         self._small_rows = small_rows
