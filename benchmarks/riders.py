@@ -13,7 +13,7 @@ all give up at a deadline. A writer commits transfers between branches at a stea
     jobs_per_query                     jobs that were closed, per query
     bounds_met                         queries whose answer came in time, holds every transfer acknowledged before the instant that
                                        the bound names, and none torn; judged from the writer's own history, not from receipts
-    rode_along                         queries that used a job which another had closed, or one that was there
+    shared_cut                         queries that used a job which another had closed, or one that was there
     wait                               seconds for a snapshot (capture, queue, Spark); `answer` is until the rows are there
 """
 
@@ -238,7 +238,7 @@ def figures(asked: Sequence[Asked]) -> dict[str, object]:
     by_bound = {
         f"{bound:g}": {
             "queries": sum(each.bound == bound for each in asked),
-            "rode_along": _share([found.rode_along for each, found in answered if each.bound == bound]),
+            "shared_cut": _share([found.shared_cut for each, found in answered if each.bound == bound]),
             **_percentiles("wait", [wait for each, wait in waits.items() if each.bound == bound]),
         }
         for bound in (0.0, *LOOSER)
@@ -247,7 +247,7 @@ def figures(asked: Sequence[Asked]) -> dict[str, object]:
         "bounds_met": _share([each.wrong is None and each.missed is None for each in asked]),
         "wrong_answers": sum(each.wrong is not None for each in asked),
         "snapshots_per_query": len({each.job for each, _ in answered}) / count,
-        "rode_along": _share([found.rode_along for _, found in answered]),
+        "shared_cut": _share([found.shared_cut for _, found in answered]),
         "caused_a_job": _share([found.closed_job for _, found in answered]),
         **_percentiles("wait", list(waits.values())),
         **_percentiles("answer", [each.answered - each.asked for each, _ in answered]),

@@ -112,7 +112,7 @@ def _work(visit: Visit) -> str:
         return f"MISSED: {receipt.why_missed}; this is what was there"
     if not receipt.jobs_run:
         return "none: the snapshot was there"
-    return f"{count_text(receipt.rows_processed, 'change')}, {'shared' if receipt.rode_along else 'for it alone'}"
+    return f"{count_text(receipt.rows_processed, 'change')}, {'shared' if receipt.shared_cut else 'for it alone'}"
 
 
 def _age(receipt: Receipt) -> float | None:
@@ -136,8 +136,8 @@ def _measures(reader: Reader, visits: Sequence[Visit]) -> tuple[object, ...]:
         duration_text(statistics.median(waits) if waits else None),
         duration_text(max(waits, default=None)),
         len(receipts) - len(worked),
-        sum(receipt.rode_along for receipt in worked),
-        sum(not receipt.rode_along for receipt in worked),
+        sum(receipt.shared_cut for receipt in worked),
+        sum(not receipt.shared_cut for receipt in worked),
         f"{sum(receipt.rows_processed for receipt in worked):,}",
     )
 

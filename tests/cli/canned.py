@@ -33,11 +33,11 @@ RECEIPT: dict[str, Any] = {
     "waited": {"capture": 0.1, "queue": 0.0, "spark": 0.2, "read": 0.0, "total": 0.3},
     "rows_processed": 3,
     "jobs_run": 1,
-    "rode_along": False,
+    "shared_cut": False,
     "closed_job": True,
     "missed": False,
     "why_missed": None,
-    "decision": "no job has what shop acknowledged",
+    "decision": "no job contains everything that shop has committed",
     "notes": [],
     "warnings": [],
 }

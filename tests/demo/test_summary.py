@@ -37,7 +37,7 @@ def visit(
     *,
     missed: bool = False,
     rows: int = 0,
-    rode_along: bool = False,
+    shared_cut: bool = False,
     waited: float = 0.25,
 ) -> Visit:
     receipt = Receipt(
@@ -48,7 +48,7 @@ def visit(
         waited=Waited(spark=waited),
         rows_processed=rows,
         jobs_run=int(rows > 0),
-        rode_along=rode_along,
+        shared_cut=shared_cut,
         missed=missed,
         why_missed="the deadline passed" if missed else None,
     )
@@ -150,7 +150,7 @@ def test_an_answer_is_one_line_that_says_what_it_cost() -> None:
             "alone",
         )
     ]
-    assert visit_line(visit(STRICT, 12, 1, rows=38, rode_along=True), 10).endswith("38 changes, shared")
+    assert visit_line(visit(STRICT, 12, 1, rows=38, shared_cut=True), 10).endswith("38 changes, shared")
     assert visit_line(visit(RELAXED, 12, 1), 10).endswith("none: the snapshot was there")
     assert "MISSED: the deadline passed" in visit_line(visit(HASTY, 12, 1, missed=True), 10)
 
@@ -158,7 +158,7 @@ def test_an_answer_is_one_line_that_says_what_it_cost() -> None:
 def test_the_table_has_a_column_for_every_reader() -> None:
     visits = [
         visit(STRICT, 1, 1, rows=3000, waited=1),
-        visit(STRICT, 2, 1, rows=5, rode_along=True, waited=2),
+        visit(STRICT, 2, 1, rows=5, shared_cut=True, waited=2),
         visit(STRICT, 3, 1, waited=4),
         visit(HASTY, 4, 1, missed=True),
     ]

@@ -11,8 +11,8 @@ from datetime import timedelta
 from itertools import pairwise
 
 from headgate.capture.gears.agent import Agent
-from headgate.capture.gears.leisure import Leisure
 from headgate.capture.gears.method import Task
+from headgate.capture.gears.throttle import Throttle
 from headgate.capture.source import Sample
 from headgate.clock import Clock, ManualClock
 from headgate.config.gears import Gear, GearSettings
@@ -46,7 +46,7 @@ class ScriptedMethod:
         self.read_delay: Callable[[int], float] = lambda number: 0.0
         self.transactions = 0
         self.closed = False
-        self.leisure = Leisure()
+        self.throttle = Throttle()
         self._clock = clock
         self._changed = threading.Condition()
         self._committed = self._planned = captured

@@ -92,7 +92,7 @@ def test_the_state_before_the_first_job_is_no_snapshot() -> None:
 
 def test_a_cut_for_a_query_names_the_source_that_is_behind() -> None:
     choice = choose(need(1, "ab", -15), JobId(0), [offer(5, True, a=-10, b=-20)])
-    assert choice == CloseJob("no job has what b acknowledged")
+    assert choice == CloseJob("no job contains everything that b has committed")
 
 
 as_ofs = st.dictionaries(st.sampled_from("ab"), st.integers(-3, 0).map(at), max_size=2)

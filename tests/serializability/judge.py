@@ -89,7 +89,7 @@ class _Judge:
     def _count(self, answer: Event) -> None:
         receipt = answer["receipt"]
         self._counts[f"bound {answer['bound']}"] += 1
-        for name in ("missed", "rode_along", "closed_job"):
+        for name in ("missed", "shared_cut", "closed_job"):
             self._counts[name] += receipt[name]
         self._counts["untouched"] += not any(source["sampled"] for source in receipt["sources"])
 

@@ -74,7 +74,7 @@ def answer(east: int, west: int, began: float, job: int, *, bound: float | None 
         "sources": sources,
         "missed": False,
         "why_missed": None,
-        "rode_along": False,
+        "shared_cut": False,
         "closed_job": True,
         "waited": {"capture": 0.1, "queue": 0.0, "spark": 0.1, "read": 0.1, "total": 0.3},
         "notes": [],

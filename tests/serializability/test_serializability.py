@@ -43,7 +43,7 @@ def check_that_something_happened(verdict: Verdict) -> None:
     counts = verdict.counts
     assert not counts["trouble"]
     assert counts["commit"] > 50 and counts["answer"] > 10 and counts["jobs"] > 2, counts
-    for kind in ("bound 0.0", "bound 0.2", "bound 2.0", "bound None", "closed_job", "rode_along", "untouched"):
+    for kind in ("bound 0.0", "bound 0.2", "bound 2.0", "bound None", "closed_job", "shared_cut", "untouched"):
         assert counts[kind], f"no answer with {kind}: {counts}"
 
 

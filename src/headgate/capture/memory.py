@@ -110,7 +110,7 @@ class MemorySource:
 
     def close(self) -> None:
         """Closes the log; what was committed is durable already."""
-        self.log.hasten()
+        self.log.release_writers()
         with self._commit_lock:
             self.log.close()
 

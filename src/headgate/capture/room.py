@@ -29,7 +29,7 @@ class Room:
         self.on_full: Callable[[], None] = nobody
         self._held = held
         self._told = False
-        self._hastened = False
+        self._released = False
         self._changed = threading.Condition()
 
     @property
@@ -72,11 +72,11 @@ class Room:
         with self._changed:
             self._changed.wait_for(self._has_room, LONGEST_WAIT)
 
-    def hasten(self) -> None:
+    def release_writers(self) -> None:
         """From now on nothing waits: the log is about to be closed."""
         with self._changed:
-            self._hastened = True
+            self._released = True
             self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        return self.limit is None or self._hastened or self._held <= HARD_MARGIN * self.limit
+        return self.limit is None or self._released or self._held <= HARD_MARGIN * self.limit

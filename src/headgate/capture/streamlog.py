@@ -164,9 +164,9 @@ class StreamLog:
         """
         self._room.on_full = hear
 
-    def hasten(self) -> None:
+    def release_writers(self) -> None:
         """Lets waiting and later appends go on at once, because the log is about to be closed."""
-        self._room.hasten()
+        self._room.release_writers()
 
     def begin(self, position: int, commit_at: datetime, *, initial: bool = False) -> TransactionWriter:
         """A writer for the transaction that comes next; nothing is in the log before its `commit`."""
@@ -406,7 +406,7 @@ class StreamLog:
 
     def close(self) -> None:
         """Makes everything durable and closes the files."""
-        self.hasten()
+        self.release_writers()
         if self._broken == _CLOSED:
             return
         try:

@@ -42,7 +42,13 @@ def _told(receipt: Receipt) -> Iterator[tuple[str, str]]:
         at = datetime.fromisoformat(receipt["data_timestamp"]).isoformat(sep=" ", timespec="milliseconds")
         met = "missed" if receipt["missed"] else "met"
         yield "achieved", f"{at}, {duration_text(receipt['staleness'])} stale on arrival: {met}"
-    how = "closed for this query" if receipt["closed_job"] else "rode along" if receipt["rode_along"] else "was there"
+    how = (
+        "closed for this query"
+        if receipt["closed_job"]
+        else "shared with other queries"
+        if receipt["shared_cut"]
+        else "reused"
+    )
     yield "job", f"{receipt['job']}, {how}" + (f": {receipt['decision']}" if receipt["decision"] else "")
     for source in receipt["sources"]:
         asked = "asked" if source["sampled"] else "not asked"

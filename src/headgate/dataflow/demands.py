@@ -52,7 +52,7 @@ class _Recording:
     def settled_spans(self, node: Node) -> Relation | None:
         return self.settled_delta(node)
 
-    def rows(self, node: Node, keys: Keys | None, *, staying: bool | None = None) -> Relation | None:
+    def rows(self, node: Node, keys: Keys | None, *, untouched: bool | None = None) -> Relation | None:
         return RULES[type(node)].rows(node, self, keys)
 
     def settle(self, relation: Relation | None, *, weighted: bool = True) -> Relation | None:
@@ -91,7 +91,7 @@ class _Recording:
     def recomputes(self, below: Node, group: tuple[str, ...]) -> None:
         pass
 
-    def only_later(self, node: AsOfJoin, moved: Relation) -> bool:
+    def affects_only_future(self, node: AsOfJoin, moved: Relation) -> bool:
         stored = table_column(node.left, node.at)
         return stored is not None and stored[1] == COMMIT_AT
 

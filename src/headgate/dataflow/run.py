@@ -29,8 +29,8 @@ class Run(Protocol):
 
     def spans(self, node: Node) -> Relation | None: ...
 
-    def rows(self, node: Node, keys: Keys | None, *, staying: bool | None = None) -> Relation | None:
-        """`staying`: without the rows whose end `spans(node)` tells; None = as it was asked for the node above."""
+    def rows(self, node: Node, keys: Keys | None, *, untouched: bool | None = None) -> Relation | None:
+        """`untouched`: without the rows whose end `spans(node)` tells; None = as it was asked for the node above."""
 
     def settle(self, relation: Relation | None, *, weighted: bool = True) -> Relation | None:
         """Computes the relation now and keeps the result for the evaluation; None when it has no rows."""
@@ -71,7 +71,7 @@ class Run(Protocol):
     def recomputes(self, below: Node, group: tuple[str, ...]) -> None:
         """Tells that each touched group is computed at each of its jobs, from the rows just asked for."""
 
-    def only_later(self, node: AsOfJoin, moved: Relation) -> bool:
+    def affects_only_future(self, node: AsOfJoin, moved: Relation) -> bool:
         """Whether each of these changes of the dimension is known to concern no left row of an earlier job."""
 
     def lookup_missed(self, node: AsOfJoin, missed: Relation) -> None:

@@ -91,7 +91,9 @@ def choose(need: Need, floor: JobId, offers: Sequence[Offer]) -> ReuseJob | Join
         if not any(offer.as_of.get(source, need.since) >= need.since for offer in offers)
     )
     return CloseJob(
-        f"no job has what {', '.join(behind)} acknowledged" if behind else "no job holds all that is needed"
+        f"no job contains everything that {', '.join(behind)} has committed"
+        if behind
+        else "no job holds all that is needed"
     )
 
 

@@ -77,7 +77,7 @@ class Receipt:
     waited: Waited = Waited()
     rows_processed: int = 0
     jobs_run: int = 0
-    rode_along: bool = False
+    shared_cut: bool = False
     """Another query had closed the job that this one used."""
     closed_job: bool = False
     """This query caused the cut."""
@@ -121,7 +121,9 @@ class Receipt:
         return f"{_time(self.data_timestamp)}, {_short(self.staleness)} stale on arrival: {met}"
 
     def _job(self) -> str:
-        how = "closed for this query" if self.closed_job else "rode along" if self.rode_along else "was there"
+        how = (
+            "closed for this query" if self.closed_job else "shared with other queries" if self.shared_cut else "reused"
+        )
         return f"{self.job}, {how}" + (f": {self.decision}" if self.decision else "")
 
     def to_json(self) -> dict[str, Any]:
@@ -136,7 +138,7 @@ class Receipt:
             "waited": {**asdict(self.waited), "total": self.waited.total},
             "rows_processed": self.rows_processed,
             "jobs_run": self.jobs_run,
-            "rode_along": self.rode_along,
+            "shared_cut": self.shared_cut,
             "closed_job": self.closed_job,
             "missed": self.missed,
             "why_missed": self.why_missed,
@@ -157,7 +159,8 @@ class Receipt:
             Waited(waited["capture"], waited["queue"], waited["spark"], waited["read"]),
             body["rows_processed"],
             body["jobs_run"],
-            body["rode_along"],
+            # Histories from before had another name for it.
+            body.get("shared_cut", body.get("rode_along", False)),
             body["closed_job"],
             body["missed"],
             body["why_missed"],

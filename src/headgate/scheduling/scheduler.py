@@ -52,7 +52,7 @@ class PendingQuery:
     jobs: int = 0
     decision: str = ""
     closed: Closed | None = None
-    rode_along: bool = False
+    shared_cut: bool = False
     missed: str | None = None
 
     @property
@@ -206,15 +206,15 @@ class Scheduler:
         query.decision = choice.reason
         match choice:
             case ReuseJob():
-                query.rode_along = query.bound.max_staleness is not None
+                query.shared_cut = query.bound.max_staleness is not None
                 return None
             case JoinJob(job=job):
-                query.rode_along = True
+                query.shared_cut = True
                 return job
             case CloseJob():
                 closed = self._closed(query)
                 query.closed = closed
-                query.rode_along = closed.others > 0
+                query.shared_cut = closed.others > 0
                 return max(closed.job, query.floor)
 
     def _offers(self, query: PendingQuery) -> list[Offer]:
@@ -319,7 +319,7 @@ class Scheduler:
             waited=Waited(query.capture, query.queue, query.spark, 0.0),
             rows_processed=query.rows,
             jobs_run=query.jobs,
-            rode_along=query.rode_along,
+            shared_cut=query.shared_cut,
             closed_job=query.closed is not None and query.closed.is_new,
             missed=query.missed is not None,
             why_missed=query.missed,

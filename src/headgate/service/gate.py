@@ -128,7 +128,7 @@ class Gate:
         host = headers.get("host", "")
         if _name(host) not in self._hosts:
             return Refused(
-                f"the service does not go by the name {host!r}",
+                f"Host header not allowed: {host!r}",
                 hint="use http://127.0.0.1, or name the host as allowed where the service is started",
             )
         origin = headers.get("origin")

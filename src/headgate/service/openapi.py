@@ -250,7 +250,7 @@ def _receipt() -> Schema:
             "waited": {"type": "object", "additionalProperties": {"type": "number"}},
             "rows_processed": {"type": "integer"},
             "jobs_run": {"type": "integer"},
-            "rode_along": {"type": "boolean"},
+            "shared_cut": {"type": "boolean"},
             "closed_job": {"type": "boolean"},
             "missed": {"type": "boolean"},
             "why_missed": {"type": ["string", "null"]},

@@ -49,7 +49,7 @@ class Agent(Generic[Range, Batch]):
     ) -> None:
         """`captured_at`: what the source acknowledged before it, on headgate's clock, had been captured already."""
         self._method = method
-        self._leisure = method.leisure
+        self._throttle = method.throttle
         self._clock = clock
         self._settings = settings
         self._gear = settings.lowest
@@ -242,14 +242,14 @@ class Agent(Generic[Range, Batch]):
 
     def _publish(self, batch: Batch) -> None:
         began_at = self._clock.now()
-        self._leisure.begin(self._gear.period)
+        self._throttle.begin(self._gear.period)
         self._method.publish(batch)
         with self._lock:
             now = self._clock.now()
             # What has expired by now gets what was captured before.
             answers = self._requests.settle(self._line.captured, now)
             before_at = self._line.captured.at
-            done, took = self._line.published(), now - began_at - self._leisure.rested
+            done, took = self._line.published(), now - began_at - self._throttle.rested
             self._meter.was_busy(took)
             self._task_times.took(done.took + took, done.reaches.at - before_at)
             self._crew.problem = None
@@ -277,7 +277,7 @@ class Agent(Generic[Range, Batch]):
 
     def _steer(self) -> None:
         """Asks the controller, and shifts; the caller holds the lock."""
-        self._leisure.hurry(len(self._requests) > 0)
+        self._throttle.hurry(len(self._requests) > 0)
         now = self._clock.now()
         observation = Observation(
             gear=self._gear,

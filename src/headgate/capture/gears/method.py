@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from headgate.capture.gears.leisure import Leisure
+from headgate.capture.gears.throttle import Throttle
 from headgate.capture.source import Sample
 
 Range = TypeVar("Range")
@@ -39,7 +39,7 @@ class Method(Protocol[Range, Batch]):
         ...
 
     @property
-    def leisure(self) -> Leisure:
+    def throttle(self) -> Throttle:
         """The rests that publishing may take; the agent begins them and ends them."""
         ...
 

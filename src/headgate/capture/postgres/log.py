@@ -102,7 +102,7 @@ class LogMethod(CapturedTables[LogHistory]):
             # The stream may have run ahead of what was planned.
             if batch > before:
                 self._inspect()
-                self._reader.drain(batch, rest=self.leisure.rest)
+                self._reader.drain(batch, rest=self.throttle.rest)
                 if worth_closing(now - self._published, batch - before, self._reader.durable - self._restart):
                     self._reader.disconnect()
             self._read_unread()

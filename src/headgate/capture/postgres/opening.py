@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Generic, Protocol, Required, TypedDict, TypeVar
 
-from headgate.capture.gears.leisure import Leisure
+from headgate.capture.gears.throttle import Throttle
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import committed_transactions
 from headgate.capture.postgres.sessions import Sessions
@@ -81,9 +81,9 @@ class CapturedTables(Generic[Known]):
     _history: Known
 
     @cached_property
-    def leisure(self) -> Leisure:
+    def throttle(self) -> Throttle:
         """The rests that publishing may take."""
-        return Leisure()
+        return Throttle()
 
     @property
     def tables(self) -> Mapping[str, PostgresTable]:

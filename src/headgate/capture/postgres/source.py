@@ -176,7 +176,7 @@ class PostgresSource:
 
     def close(self) -> None:
         self._closing.set()
-        self.log.hasten()
+        self.log.release_writers()
         with self._lock:
             if self._agent is not None:
                 self._agent.close()

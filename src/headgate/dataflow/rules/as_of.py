@@ -24,7 +24,7 @@ _TO = "__to"
 
 def as_of_delta(node: AsOfJoin, run: Run) -> Relation | None:
     left, moved = run.delta(node.left), run.delta(node.right)
-    if node.miss != "fail" and (moved is None or run.only_later(node, moved)):
+    if node.miss != "fail" and (moved is None or run.affects_only_future(node, moved)):
         return left and _as_written(node, run, moved)
     rays = run.settle(moved and _rays(node, run, moved))
     if left is not None and node.miss != "drop":
@@ -216,7 +216,7 @@ def as_of_rows(node: AsOfJoin, run: Run, keys: Keys | None) -> Relation | None:
         if left is None:
             return None
     # Versions that moved on still serve the rows that were looked up in them.
-    right = run.rows(node.right, shared, staying=False)
+    right = run.rows(node.right, shared, untouched=False)
     if right is None:
         return None if node.miss == "drop" else _extended(node, run, left, weighted=False)
     kind = "JOIN" if node.miss in ("drop", "fail") else "LEFT JOIN"

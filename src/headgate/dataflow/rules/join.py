@@ -161,8 +161,8 @@ def _looked_up(
 ) -> Relation | None:
     """The node's rows that can meet a change of the other side, but for those that its spans tell of."""
     if not columns or run.is_cheap(node):
-        return run.rows(node, None, staying=True)
-    return run.rows(node, run.delta_keys(changed, changed_columns, columns), staying=True)
+        return run.rows(node, None, untouched=True)
+    return run.rows(node, run.delta_keys(changed, changed_columns, columns), untouched=True)
 
 
 def _as_written(node: Join, run: Run, left: Relation) -> Relation | None:

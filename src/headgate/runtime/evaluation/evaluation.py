@@ -73,7 +73,7 @@ class Evaluation:
         self._most_rows = most_rows
         self._deltas: dict[Node, Relation | None] = {}
         self._spans: dict[Node, Relation | None] = {}
-        self._staying = False
+        self._untouched = False
         """Whether the rows being asked for are those that stay through the batch."""
         self._values: dict[str, pa.Table] = {}
         self._parents = _parent_counts(graph.root)
@@ -121,9 +121,9 @@ class Evaluation:
 
     def spans(self, node: Node) -> Relation | None:
         if node not in self._spans:
-            staying, self._staying = self._staying, False
+            untouched, self._untouched = self._untouched, False
             spans = RULES[type(node)].delta(node, self)
-            self._staying = staying
+            self._untouched = untouched
             if isinstance(node, Join):
                 self._met[node] = dict(self._looked_up)
             if spans is not None and self._parents.get(node, 0) > 1:
@@ -142,15 +142,15 @@ class Evaluation:
             self._deltas.pop(node, None)
         return spans
 
-    def rows(self, node: Node, keys: Keys | None, *, staying: bool | None = None) -> Relation | None:
-        before = self._staying
-        wanted = before if staying is None else staying
+    def rows(self, node: Node, keys: Keys | None, *, untouched: bool | None = None) -> Relation | None:
+        before = self._untouched
+        wanted = before if untouched is None else untouched
         spans = self.spans(node) if wanted else None
-        self._staying = spans is not None and spans.spanned
+        self._untouched = spans is not None and spans.spanned
         try:
             return RULES[type(node)].rows(node, self, keys)
         finally:
-            self._staying = before
+            self._untouched = before
 
     def settle(self, relation: Relation | None, *, weighted: bool = True) -> Relation | None:
         if relation is None or relation.settled:
@@ -295,7 +295,7 @@ class Evaluation:
         self._looked_up.pop(scan, None)
         table = self._tables[scan.table]
         names = {output.name: output.sql for output in scan.outputs}
-        changes = self._views.changes(table, self._after, self._upto) if self._staying else None
+        changes = self._views.changes(table, self._after, self._upto) if self._untouched else None
         relation = self._stored_rows(table, names, keys, changes)
         if relation is None:
             kinds = [(name, table.spec.arrow_schema.field(column).type) for name, column in names.items()]
@@ -330,7 +330,7 @@ class Evaluation:
                 )
             if found is not None:
                 if changes is not None:
-                    found = changes.staying(found).select(list(selected))
+                    found = changes.untouched(found).select(list(selected))
                 if found.num_rows == 0:
                     return None
                 view = self._views.of_rows(found, table.schema_of(tuple(found.column_names)))
@@ -361,7 +361,7 @@ class Evaluation:
         found = self._looked_up.get(scan)
         return int(found.num_rows) if found is not None else self._tables[scan.table].count(self._after)
 
-    def only_later(self, node: AsOfJoin, moved: Relation) -> bool:
+    def affects_only_future(self, node: AsOfJoin, moved: Relation) -> bool:
         stored = table_column(node.left, node.at)
         rows = self._values.get(moved.source)
         if stored is None or stored[1] != COMMIT_AT or rows is None or rows.num_rows > _FEW_ROWS:

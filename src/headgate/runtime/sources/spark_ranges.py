@@ -80,7 +80,7 @@ class _Job(threading.Thread):
 
     def run(self) -> None:
         try:
-            # Not a group of this name elsewhere: the name is drawn by lot.
+            # The name is random, hence unique.
             self._context.setJobGroup(self.name, "reading source tables", interruptOnCancel=True)
             self._context.parallelize(range(self._tasks), self._tasks).foreachPartition(self._share)
         except Exception as error:

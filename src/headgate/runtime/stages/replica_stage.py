@@ -47,7 +47,7 @@ class ReplicaStage:
         return tuple(name for name in self.target.spec.columns if name not in (COMMIT_AT, ROW_NUMBER))
 
     @property
-    def is_only_added_to(self) -> bool:
+    def append_only(self) -> bool:
         """Whether the table has no key."""
         return self.key == (ROW_NUMBER,)
 
@@ -58,7 +58,7 @@ class ReplicaStage:
             return FlowFailed(f"{self.name} cannot be followed any further: {problem.what}", hint=problem.hint)
         table = self.source.tables.get(self.table)
         schema = StructType([self.target.spec.schema[name] for name in self.columns])
-        known = SourceTable(self.table, schema, () if self.is_only_added_to else self.key)
+        known = SourceTable(self.table, schema, () if self.append_only else self.key)
         if table is None or widened(known, table) is not None:
             return None
         history = " and a dimension has its history with the old types" if outgrown(known, table) is not None else ""
@@ -92,7 +92,7 @@ class ReplicaStage:
     def _per_job(self, found: TransactionChanges, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
         spec = self.target.spec
         if found.rows is not None:
-            rows = found.rows if self.is_only_added_to else chains.job_changes(found.rows, self.key)
+            rows = found.rows if self.append_only else chains.job_changes(found.rows, self.key)
             return ChangeSet.of_table(spec, rows, after, upto) if rows.num_rows else None
         columns = self.target.spec.columns[:-1]
         frame = batch.bulk_views.session.sql(replica.job_changes(columns, found.view))
@@ -113,7 +113,7 @@ class ReplicaStage:
         if not events.rows:
             return None
         jobs = batch.chain.job_positions(source, after, upto)
-        if self.is_only_added_to and not events.files:
+        if self.append_only and not events.files:
             assert events.table is not None
             return self._added(self._with_all_columns(events.table), jobs, batch)
         if events.files or events.rows >= batch.many_rows:
@@ -239,7 +239,7 @@ class ReplicaStage:
             entered = views.of_rows(rows, self._event_schema(rows))
             parts.append(f"SELECT {names}, {job} AS {JOB} FROM {entered}")
         source = f"({' UNION ALL '.join(parts)})"
-        if self.is_only_added_to:
+        if self.append_only:
             number = f"shiftleft({POSITION}, {_ROWS_BITS}) + {SEQUENCE}"
             query = (
                 f"SELECT {column_list(self.columns)}, {number} AS {ROW_NUMBER}, {COMMIT_AT}, {POSITION},"

@@ -37,7 +37,7 @@ class TableChanges:
         assert self.spans is not None
         return self._views.of_rows(self.spans, StructType([*self.spec.change_schema.fields]).add(UNTIL, "long"))
 
-    def staying(self, rows: pa.Table) -> pa.Table:
+    def untouched(self, rows: pa.Table) -> pa.Table:
         """Those of the table's rows from before the batch that it does not touch."""
         return rows.filter(pa.array(~member(code(rows, self.spec.key), self._touched)))
 

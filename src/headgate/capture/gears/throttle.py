@@ -10,7 +10,7 @@ import threading
 import time
 from datetime import timedelta
 
-_BITE = 0.0005
+_SLICE_SECONDS = 0.0005
 """Processor time after which a rest is due, in seconds."""
 _REST = 4
 """Times as long as the work before it."""
@@ -21,7 +21,7 @@ _QUIET = 1.0
 """Seconds after the last who waited: others may come as soon, and would find the work half done."""
 
 
-class Leisure:
+class Throttle:
     """One thread's work; until it is told that nobody waits, and for a while after somebody did, there are no rests."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Leisure:
         """Between two steps of the work: a rest, if one is due."""
         began = time.monotonic()
         worked = time.thread_time() - self._worked
-        if worked < _BITE or began >= self._rest_until or self._hurry.is_set():
+        if worked < _SLICE_SECONDS or began >= self._rest_until or self._hurry.is_set():
             return
         self._hurry.wait(min(_REST * worked, _LONGEST_REST, self._rest_until - began))
         self._rested += time.monotonic() - began

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from headgate.capture.gears import leisure as leisure_module
-from headgate.capture.gears.leisure import Leisure
+from headgate.capture.gears import throttle as throttle_module
+from headgate.capture.gears.throttle import Throttle
 from headgate.capture.gears.throughput import TaskTimes
 from headgate.clock import SystemClock
 from tests.gears.scripted import HOUR, ScriptedMethod, gears, running
@@ -26,58 +26,58 @@ def work(seconds: float) -> None:
 
 
 def test_rests_are_some_times_as_long_as_the_work_between_them() -> None:
-    leisure = Leisure()
-    leisure.hurry(False)
-    leisure.begin(60 * SECOND)
+    throttle = Throttle()
+    throttle.hurry(False)
+    throttle.begin(60 * SECOND)
     for _ in range(10):
         work(0.002)
-        leisure.rest()
-    assert timedelta(seconds=0.06) < leisure.rested < timedelta(seconds=PATIENCE)
+        throttle.rest()
+    assert timedelta(seconds=0.06) < throttle.rested < timedelta(seconds=PATIENCE)
 
 
 def test_work_that_has_hardly_begun_needs_no_rest() -> None:
-    leisure = Leisure()
-    leisure.hurry(False)
-    leisure.begin(SECOND)
-    leisure.rest()
-    assert leisure.rested == timedelta(0)
+    throttle = Throttle()
+    throttle.hurry(False)
+    throttle.begin(SECOND)
+    throttle.rest()
+    assert throttle.rested == timedelta(0)
 
 
 def test_there_is_none_until_it_is_known_that_nobody_waits() -> None:
-    leisure = Leisure()
-    leisure.begin(SECOND)
+    throttle = Throttle()
+    throttle.begin(SECOND)
     work(0.002)
-    leisure.rest()
-    assert leisure.rested == timedelta(0)
+    throttle.rest()
+    assert throttle.rested == timedelta(0)
 
 
 def test_there_is_none_soon_after_somebody_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    leisure = Leisure()
+    throttle = Throttle()
     for quiet, rests in ((60.0, False), (0.0, True)):
-        monkeypatch.setattr(leisure_module, "_QUIET", quiet)
-        leisure.hurry(True)
+        monkeypatch.setattr(throttle_module, "_QUIET", quiet)
+        throttle.hurry(True)
         time.sleep(0.001)
-        leisure.hurry(False)
-        leisure.begin(SECOND)
+        throttle.hurry(False)
+        throttle.begin(SECOND)
         work(0.002)
-        leisure.rest()
-        assert (leisure.rested > timedelta(0)) == rests
+        throttle.rest()
+        assert (throttle.rested > timedelta(0)) == rests
 
 
 def test_the_time_for_the_work_is_not_used_up_by_rests() -> None:
-    leisure = Leisure()
-    leisure.hurry(False)
-    leisure.begin(timedelta(seconds=0.5))
+    throttle = Throttle()
+    throttle.hurry(False)
+    throttle.begin(timedelta(seconds=0.5))
     for _ in range(300):
         work(0.002)
-        leisure.rest()
+        throttle.rest()
     # Without an end there would have been rests of 2.4 s.
-    assert timedelta(0) < leisure.rested < timedelta(seconds=1.2)
+    assert timedelta(0) < throttle.rested < timedelta(seconds=1.2)
     # A gear without a pause has no time to rest.
-    leisure.begin(timedelta(0))
+    throttle.begin(timedelta(0))
     work(0.002)
-    leisure.rest()
-    assert leisure.rested == timedelta(0)
+    throttle.rest()
+    assert throttle.rested == timedelta(0)
 
 
 def bites(method: ScriptedMethod, count: int, resting: threading.Event) -> None:
@@ -86,8 +86,8 @@ def bites(method: ScriptedMethod, count: int, resting: threading.Event) -> None:
     def publishing() -> None:
         for _ in range(count):
             work(0.002)
-            method.leisure.rest()
-            if method.leisure.rested:
+            method.throttle.rest()
+            if method.throttle.rested:
                 resting.set()
 
     method.publishing = publishing
@@ -101,7 +101,7 @@ def test_a_request_ends_the_rests() -> None:
         assert resting.wait(PATIENCE)
         agent.request(method.sample(), timedelta(seconds=60))
         # With all its rests the work would have rested for 3.2 s.
-        assert timedelta(0) < method.leisure.rested < timedelta(seconds=PATIENCE)
+        assert timedelta(0) < method.throttle.rested < timedelta(seconds=PATIENCE)
 
 
 def test_rests_are_not_counted_as_what_a_task_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,5 +114,5 @@ def test_rests_are_not_counted_as_what_a_task_takes(monkeypatch: pytest.MonkeyPa
     with running(method, SystemClock(), gears((HOUR, 1))):
         eventually(lambda: taken)
         lasted = timedelta(seconds=time.monotonic() - began)
-    assert method.leisure.rested >= timedelta(seconds=0.3)
-    assert taken[0] <= lasted - method.leisure.rested
+    assert method.throttle.rested >= timedelta(seconds=0.3)
+    assert taken[0] <= lasted - method.throttle.rested
