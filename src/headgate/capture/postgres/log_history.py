@@ -286,8 +286,9 @@ class LogHistory:
                     at=at,
                     replacing=replacing,
                 )
-            except BaseException:
-                # Others go on, and their changes must not make it look as if this load were in the log.
+            except Exception:
+                # Others go on, and their changes must not make it look as if this load were in the log. What ends the
+                # process leaves the load to be begun again when the source is opened.
                 self._save(replace(self._state, tables={**self._state.tables, **before}))
                 raise
         self.tables = self._known({**self.tables.tables, **tables})
