@@ -63,6 +63,7 @@ STATUS: dict[str, Any] = {
     "actions": [{"at": "2026-11-15T16:58:00+00:00", "what": "materialized", "reason": "nobody asked for 30 s"}],
     "sources": {"db": SOURCE},
     "failures": [],
+    "restarts": {"count": 0, "last_at": None, "last_why": None},
     "queries": [],
 }
 
@@ -102,6 +103,13 @@ def test_what_is_wrong_is_told_with_its_remedy() -> None:
     assert "error: source db: the server does not answer\n  hint: start it" in text
     assert "error: db.orders cannot be followed any further: its shape changed\n  hint: read it afresh" in text
     assert "warning: source db: WAL piles up" in text
+
+
+def test_a_spark_that_was_started_again_is_told() -> None:
+    assert "again" not in screen()
+    why = "its Java process ended with code -9"
+    text = screen(restarts={"count": 2, "last_at": "2026-11-15T16:30:00+00:00", "last_why": why})
+    assert f"Spark was started again 2 times, last 2026-11-15 16:30:00 UTC: {why}" in " ".join(text.split())
 
 
 def test_a_source_that_was_never_captured() -> None:

@@ -70,7 +70,12 @@ def test_the_dashboard_has_what_an_operator_looks_for() -> None:
     shown = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
     # Some metrics are for alerts and closer looks alone.
     left_out = {name for name in METRICS if name not in shown}
-    assert left_out == {"headgate_job_open_transactions", "headgate_source_captured_timestamp_seconds"}
+    assert left_out == {
+        "headgate_job_open_transactions",
+        "headgate_source_captured_timestamp_seconds",
+        "headgate_spark_lost",
+        "headgate_spark_restarts_total",
+    }
     (services,) = [each for each in dashboard["templating"]["list"] if each["name"] == "instance"]
     (asked,) = re.findall(r"headgate_\w+", services["query"]["query"])
     assert asked in METRICS

@@ -44,6 +44,15 @@ def test_one_look_tells_that_the_warehouse_is_fresh(page: Page, server: Server, 
     expect(page.locator("#sources article")).to_contain_text("Stream log")
 
 
+def test_a_spark_that_was_started_again_is_told(page: Page, server: Server, market: Warehouse) -> None:
+    page.goto(server.url)
+    expect(page.locator("#facts")).not_to_contain_text("started again")
+    told = {"count": 2, "last_at": "2026-11-15T16:30:00+00:00", "last_why": "its Java process ended with code -9"}
+    change_status(page, lambda status: status.update(restarts=told))
+    expect(page.locator("#facts")).to_contain_text("Spark was started again2 times, last ")
+    expect(page.locator("#facts")).to_contain_text("its Java process ended with code -9")
+
+
 def test_the_pipeline_shows_what_reads_what_and_where_jobs_are(page: Page, server: Server, market: Warehouse) -> None:
     page.goto(server.url)
     nodes = page.locator("#pipeline .node")

@@ -58,7 +58,9 @@ def told(metrics: Iterable[Metric]) -> dict[str, Family]:
 
 
 def test_tables_and_jobs_are_told() -> None:
-    found = told(warehouse_metrics(STATUS, 7))
+    found = told(warehouse_metrics(STATUS, 7, restarts=2))
+    assert found["headgate_spark_restarts_total"].kind == "counter"
+    assert found["headgate_spark_restarts_total"].value() == 2
     assert found["headgate_table_lag_seconds"].value(table="shop.sales") == 1.5
     assert found["headgate_table_lag_seconds"].value(table='odd"name\\\n') == 0
     assert len(found["headgate_table_lag_seconds"].samples) == 2

@@ -31,6 +31,7 @@ def status_screen(status: Status) -> Group:
         Text.assemble((status["name"], "bold"), f"  {at:%Y-%m-%d %H:%M:%S %Z}  ", state),
         f"{count_text(len(status['queries']), 'query').replace('querys', 'queries')} running, {status['waiting']} waiting for a job,"
         f" {count_text(status['answers'], 'snapshot')} held, {size_text(status['held_bytes'])} of changes in memory",
+        *_restarts(status),
         "",
         _tables(status),
         "",
@@ -41,6 +42,15 @@ def status_screen(status: Status) -> Group:
     if status["actions"]:
         parts += ["", *map(_action, status["actions"][-_ACTIONS:])]
     return Group(*parts, *(titled(f"  {line}" if line.startswith("hint") else line) for line in troubles))
+
+
+def _restarts(status: Status) -> Iterator[Text]:
+    # A service of an earlier version does not tell.
+    restarts = status.get("restarts")
+    if restarts and restarts["count"]:
+        at = datetime.fromisoformat(restarts["last_at"])
+        times = count_text(restarts["count"], "time")
+        yield _one_line(f"Spark was started again {times}, last {at:%Y-%m-%d %H:%M:%S %Z}: {restarts['last_why']}")
 
 
 def _jobs(status: Status) -> Iterator[str | Text]:

@@ -31,6 +31,7 @@ from headgate.service.permissions import ALIVE, BACKUP, READY
 from headgate.service.plain import to_plain
 from headgate.service.problems import NotFound, NotReady, UnexpectedFailure, in_words_for
 from headgate.service.queries import Queries
+from headgate.service.restarts import Restarts
 from headgate.service.tables import tables_with_freshness
 from headgate.warehouse.roles import Roles
 
@@ -51,13 +52,14 @@ _PAGE_HEADERS = {
 class Service:
     """What the routes share; the warehouse may come later than the first request."""
 
-    def __init__(self, warehouse: Warehouse | None, limits: ServiceLimits) -> None:
+    def __init__(self, warehouse: Warehouse | None, limits: ServiceLimits, restarts: Restarts) -> None:
         self.limits = limits
+        self.restarts = restarts
         self.warehouse: Warehouse | None = None
         self.roles: Roles | None = None
         """Known from the moment on at which the warehouse is open."""
         self.registry = MetricsRegistry()
-        self.registry.register(WarehouseCollector(self.opened))
+        self.registry.register(WarehouseCollector(self.opened, restarts))
         self.queries = Queries(limits, self.opened, self.registry)
         if warehouse is not None:
             self.attach(warehouse)
@@ -96,6 +98,7 @@ class Service:
                 **to_plain(warehouse.status),
                 "sources": {name: to_plain(source.status) for name, source in warehouse.sources.items()},
                 "failures": to_plain(warehouse.failures),
+                "restarts": to_plain(self.restarts),
                 "queries": [
                     {"id": run.id, "text": run.text, "phase": run.phase, "at": to_plain(run.at), "seconds": run.seconds}
                     for run in self.queries.running

@@ -16,6 +16,7 @@ from headgate.scheduling.history import Outcome
 from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.status import TableStatus, WarehouseStatus
 from headgate.scheduling.warehouse import Warehouse
+from headgate.service.restarts import Restarts
 
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _OUTCOMES: tuple[Outcome, ...] = ("ok", "stale", "failed", "cancelled")
@@ -85,23 +86,25 @@ class QueryMetrics:
 class WarehouseCollector:
     """The warehouse at the moment when it is asked."""
 
-    def __init__(self, warehouse: Callable[[], Warehouse]) -> None:
+    def __init__(self, warehouse: Callable[[], Warehouse], restarts: Restarts) -> None:
         self._warehouse = warehouse
+        self._restarts = restarts
 
     def collect(self) -> Iterator[Metric]:
         warehouse = self._warehouse()
-        yield from warehouse_metrics(warehouse.status, warehouse.newest_job)
+        yield from warehouse_metrics(warehouse.status, warehouse.newest_job, self._restarts.count)
         yield from source_metrics({name: source.status for name, source in warehouse.sources.items()})
 
 
-def warehouse_metrics(status: WarehouseStatus, newest_job: int) -> Iterator[Metric]:
-    """Tables and jobs."""
+def warehouse_metrics(status: WarehouseStatus, newest_job: int, restarts: int = 0) -> Iterator[Metric]:
+    """Tables and jobs, and Spark."""
     for name, text, measure in _OF_TABLES:
         yield _gauge(name, text, "table", ((table.name, measure(table)) for table in status.tables))
     yield CounterMetricFamily("headgate_jobs_total", "Jobs that were closed.", newest_job)
     yield CounterMetricFamily(
         "headgate_batches_total", "Batches run since the warehouse was opened.", status.executions
     )
+    yield CounterMetricFamily("headgate_spark_restarts_total", "Times that Spark died and was started again.", restarts)
     for name, text, value in (
         ("headgate_jobs_incomplete", "Closed jobs that some table has not reached.", len(status.closed)),
         ("headgate_job_open_rows", "Captured changes that no job holds yet.", status.open.rows),

@@ -68,15 +68,21 @@ class _Request:
             return future.result()
         loop = asyncio.get_running_loop()
         end = loop.time() + _GIVEN_UP_SECONDS
-        while not future.done() and loop.time() < end:
+        while not future.done() and loop.time() < end and not self._has_lost_spark:
             self.run.call_off()
             await asyncio.wait({future}, timeout=_AGAIN_SECONDS)
         if not future.done():
-            _LOGGER.warning("id=%s the query was called off and does not end: it is left alone", self.run.id)
+            if not self._has_lost_spark:
+                _LOGGER.warning("id=%s the query was called off and does not end: it is left alone", self.run.id)
             future.add_done_callback(_forget)
         elif isinstance(problem := future.exception(), SparkLost):
             raise problem
         raise self._problem()
+
+    @property
+    def _has_lost_spark(self) -> bool:
+        """Whether there is nothing to wait for: no work ends in order any more."""
+        return self.over.done() and isinstance(self.over.result(), SparkLost)
 
     async def _waits_for(self, future: asyncio.Future[Any]) -> bool:
         """Whether it is done before the request is over."""
@@ -109,7 +115,7 @@ class Queries:
         self._clock = clock or SystemClock()
         self._sessions = NamedSessions(limits)
         self._requests: dict[str, _Request] = {}
-        self._is_stopping = False
+        self._stopping: Exception | None = None
         self._threads = DaemonThreads("headgate-query")
 
     @property
@@ -117,17 +123,17 @@ class Queries:
         """The queries that are being answered."""
         return [request.run for request in list(self._requests.values())]
 
-    def stop(self) -> None:
-        """Calls off what runs and takes nothing more."""
-        self._is_stopping = True
+    def stop(self, problem: Exception | None = None) -> None:
+        """Calls off what runs and takes nothing more; clients hear the problem, if it is not just that the service stops."""
+        self._stopping = problem or NotReady("the service is stopping", hint="ask again when it is back")
         for request in self._requests.values():
             if not request.over.done():
-                request.over.set_result(_stopping())
+                request.over.set_result(self._stopping)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_query(Request(scope, receive), self._limits)
-        if self._is_stopping:
-            raise _stopping()
+        if self._stopping is not None:
+            raise self._stopping
         if len(self._requests) >= self._limits.queries:
             raise TooManyQueries(f"{self._limits.queries} queries are running already", hint="ask again in a moment")
         make = self._warehouse().session
@@ -209,7 +215,3 @@ async def _watch(receive: Receive, over: asyncio.Future[Exception]) -> None:
         pass
     if not over.done():
         over.set_result(ClientDisconnect())
-
-
-def _stopping() -> NotReady:
-    return NotReady("the service is stopping", hint="ask again when it is back")

@@ -14,18 +14,21 @@ from typing import Self
 
 import uvicorn
 
-from headgate.errors import ConfigError, EnvironmentProblem
+from headgate.errors import ConfigError, SparkLost
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.app import Service, make_app
 from headgate.service.connections import bounded_connections
 from headgate.service.gate import is_loopback
 from headgate.service.limits import ServiceLimits
+from headgate.service.listening import listen, name_of, url_of
+from headgate.service.restarts import Restarts
 
 _LOGGER = logging.getLogger("headgate.service")
 _KEEP_ALIVE_SECONDS = 75
 _AFTER_CALLING_OFF = 1
 """Seconds that queries which were called off have before they are left alone."""
 
+_AGAIN = "ask again in a moment: the service starts again"
 _LONGEST_PATIENCE = (1 << 31) - 1
 """Milliseconds, as far as the system counts."""
 
@@ -44,8 +47,15 @@ class Server:
         token: str | None = None,
         limits: ServiceLimits | None = None,
         allowed_hosts: Sequence[str] = (),
+        listening: socket.socket | None = None,
+        own_token: str | None = None,
+        restarts: Restarts | None = None,
     ) -> None:
-        """Port 0 takes a free one. Without a warehouse the service is alive but not ready, until `attach`."""
+        """Port 0 takes a free one. Without a warehouse the service is alive but not ready, until `attach`.
+
+        A service that is started again by a parent process gets from it the socket, which listens at `host` already, the
+        token that administers without asking for one, and what to tell of the `restarts`.
+        """
         if token is not None and not (token.strip() and token.isascii()):
             raise ConfigError("the token is empty or not ASCII", hint="make one: openssl rand -hex 32")
         if token is None and not is_loopback(host):
@@ -56,10 +66,11 @@ class Server:
         self._host = host
         self._port = port
         self._limits = limits or ServiceLimits()
-        self._service = Service(warehouse, self._limits)
-        self.token = token if token is not None else secrets.token_urlsafe(32)
+        self._listening = listening
+        self._service = Service(warehouse, self._limits, restarts or Restarts())
+        self.token = token if token is not None else own_token or secrets.token_urlsafe(32)
         """Administers. A service that is given none makes one, for the commands of the user who runs it."""
-        self._app = make_app(self._service, self.token, (self._name, *allowed_hosts), is_open=token is None)
+        self._app = make_app(self._service, self.token, (name_of(host), *allowed_hosts), is_open=token is None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._uvicorn: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -67,13 +78,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where it answers."""
-        host = f"[{self._name}]" if ":" in self._name else self._name
-        return f"http://{host}:{self._port}"
-
-    @property
-    def _name(self) -> str:
-        """What it is called on this machine: all addresses together are no name."""
-        return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
+        return url_of(self._host, self._port)
 
     def attach(self, warehouse: Warehouse) -> None:
         """From now on requests are about this warehouse."""
@@ -120,15 +125,20 @@ class Server:
         self._thread = None
         _LOGGER.info("stopped url=%s", self.url)
 
+    def give_up(self, why: str) -> None:
+        """Tells every query that Spark is lost, and leaves new connections to whoever has the socket next."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(
+                self._leave, SparkLost(f"Spark cannot be used any more: {why}", hint=_AGAIN)
+            )
+
+    def _leave(self, problem: SparkLost) -> None:
+        for accepting in self._uvicorn.servers if self._uvicorn is not None else ():
+            accepting.close()
+        self._service.queries.stop(problem)
+
     def _listen(self) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        try:
-            listening = socket.create_server((self._host, self._port), family=family, backlog=2048)
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"the service cannot listen at {self.url}: {error.strerror or error}",
-                hint="another program may have the port: choose another one, or stop that program",
-            ) from None
+        listening = self._listening or listen(self._host, self._port)
         self._port = listening.getsockname()[1]
         # Connections take this over. Without it, a short answer's rows wait for the client's word that the headers came.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -65,6 +65,8 @@ function render(status, history) {
     ["Not in a job yet", number(status.open.rows, "row")],
     ["Last update", instant(status.at)],
   ];
+  const { count, last_at, last_why } = status.restarts;
+  if (count) pairs.push(["Spark was started again", `${number(count, "time")}, last ${instant(last_at)}: ${last_why}`]);
   show($("facts"), pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   show($("pipeline"), graph(status, tables, standard));
   show($("tables"), tableList(status, standard, lags));
