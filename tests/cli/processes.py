@@ -68,6 +68,20 @@ def comm(pid: int | str) -> str:
         return ""
 
 
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that ended and that nobody waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def worker_of(process: subprocess.Popen[str]) -> int:
+    """The service itself, whose parent the process is."""
+    (worker,) = map(int, children(process.pid))
+    return worker
+
+
 def java_of(process: subprocess.Popen[str]) -> int:
-    (java,) = [int(child) for child in children(process.pid) if comm(child) == "java"]
+    (java,) = [int(child) for child in children(worker_of(process)) if comm(child) == "java"]
     return java
