@@ -1,9 +1,7 @@
-"""The service under queries that are too large, too long or cannot be ended: it goes on, or ends with a code that has it restarted."""
+"""The service under queries that are too large, too long or cannot be ended: it goes on."""
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import re
 import signal
@@ -11,20 +9,18 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 import pyarrow as pa
 import pytest
 
 from headgate.capture.postgres.private_server import PostgresServer
-from headgate.cli.exits import RESTART
 from headgate.cli.main import run
-from tests.cli.processes import java_of, sell, start
-from tests.service.asking import Heard, ask
+from tests.cli.processes import is_alive, java_of, sell, start, worker_of
+from tests.cli.serving import ENDLESS, asked, assert_ends, is_running, query, revenue
+from tests.service.asking import ask
 from tests.soak.soaking import children, resident_bytes
 from tests.waiting import eventually
 
@@ -33,34 +29,6 @@ pytestmark = pytest.mark.slow
 Served = tuple[subprocess.Popen[str], str]
 
 HUGE = "SELECT repeat('x', 100000) AS x FROM range(200000)"
-ENDLESS = "SELECT COUNT(*) AS n FROM range(10000000) a, range(10000000) b WHERE (a.id + b.id) % 1000003 = 1"
-BACKTRACKING = "'" + "(.*)" * 8 + "b$'"
-STUCK_PLAN = f"SELECT repeat('a', 900) RLIKE {BACKTRACKING} AS x"
-STUCK_TASK = f"SELECT COUNT(*) AS n FROM range(2) WHERE concat(repeat('a', 900), id) RLIKE {BACKTRACKING}"
-"""An expression that takes ages inside one row: Spark looks only between rows whether it is to stop."""
-
-
-def query(url: str, sql: str, **fields: object) -> Heard:
-    return ask(url, "POST", "/v1/query", {"sql": sql, **fields}, seconds=120)
-
-
-def revenue(url: str) -> list[list[object]]:
-    found: list[list[object]] = query(url, "SELECT SUM(sales) AS sales FROM revenue").json["rows"]
-    return found
-
-
-def is_running(url: str) -> bool:
-    return bool(ask(url, "GET", "/v1/status").json["queries"])
-
-
-@contextmanager
-def asked(url: str, sql: str) -> Iterator[None]:
-    """Inside the block a query of another client is being read; at its end the client goes away."""
-    place = urlsplit(url)
-    with closing(http.client.HTTPConnection(str(place.hostname), place.port)) as connection:
-        connection.request("POST", "/v1/query", json.dumps({"sql": sql}))
-        eventually(lambda: "reading" in [each["phase"] for each in ask(url, "GET", "/v1/status").json["queries"]])
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +87,7 @@ def test_a_large_answer_arrives_whole_and_in_order(url: str) -> None:
 
 
 def test_many_large_queries_at_once_take_no_more_memory_than_one(served: Served, url: str) -> None:
-    pids = [served[0].pid, java_of(served[0])]
+    pids = [worker_of(served[0]), java_of(served[0])]
     before = [resident_bytes(pid) for pid in pids]
     most = list(before)
     with ThreadPoolExecutor(16) as threads:
@@ -152,25 +120,12 @@ def test_the_deadline_ends_reading_too(url: str) -> None:
     assert "WHEN STALE" in heard.error["hint"]
 
 
-def test_a_service_whose_spark_is_lost_ends_and_starts_again(served: Served, project: Path) -> None:
+def test_a_service_whose_parent_is_killed_ends(served: Served) -> None:
     process, _ = served
-    try:
-        os.kill(java_of(process), signal.SIGKILL)
-        assert process.wait(30) == RESTART
-        process, url = start(project)
-        assert revenue(url) == [[10]]
-        # Long enough for its tasks to have begun.
-        heard = query(url, STUCK_TASK, deadline="8s")
-        assert heard.status == 503 and heard.error["kind"] == "SparkLost", heard
-        assert process.wait(30) == RESTART
-        assert "event=spark_lost what it does for a query could not be ended within 10 s" in log_of(project)
-        process, url = start(project)
-        assert revenue(url) == [[10]]
-        with asked(url, STUCK_PLAN):
-            assert_ends(process, signal.SIGINT)
-    finally:
-        process.kill()
-        process.wait()
+    left = [worker_of(process), java_of(process)]
+    process.kill()
+    process.wait()
+    eventually(lambda: not any(map(is_alive, left)))
 
 
 def test_a_service_whose_database_hangs_is_ended(tmp_path: Path) -> None:
@@ -200,15 +155,3 @@ def frozen(server: PostgresServer) -> Iterator[None]:
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-
-
-def assert_ends(process: subprocess.Popen[Any], number: int) -> None:
-    """Ten seconds, and some for a machine that is busy."""
-    began = time.monotonic()
-    process.send_signal(number)
-    process.wait(60)
-    assert time.monotonic() - began < 15
-
-
-def log_of(project: Path) -> str:
-    return (project / "log").read_text()

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from headgate.cli.exits import FAILED, INTERRUPTED, RESTART
@@ -86,5 +86,7 @@ def _exit(code: int) -> NoReturn:
         if process is not None:
             process.kill()
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        # Nobody may read any more.
+        with suppress(OSError, ValueError):
+            stream.flush()
     os._exit(code)

@@ -14,7 +14,7 @@ FAILED = 1
 STALE = 3
 UNREACHABLE = 4
 RESTART = 75
-"""EX_TEMPFAIL: Spark died or does not end what it does, and the service is to be started again."""
+"""EX_TEMPFAIL: of a worker, Spark is lost and another worker is to go on; of `headgate run`, its workers died too often."""
 INTERRUPTED = 130
 
 DEBUG = "HEADGATE_DEBUG"

@@ -80,8 +80,8 @@ def cli() -> None:
     headgate run                     # the service: captures, maintains, answers
     headgate query "SELECT * FROM revenue CURRENCY BOUND 10 MIN"
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not fresh enough in time, 4 not reachable or busy, 75 the service is
-    to be started again, 130 interrupted.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not fresh enough in time, 4 not reachable or busy, 75 the service
+    died too often, 130 interrupted.
     """
 
 

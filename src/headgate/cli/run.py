@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import threading
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +17,15 @@ from headgate.cli.ending import Ending
 from headgate.cli.options import TOKEN, Place, json_option, project_option
 from headgate.cli.reaching import open_here
 from headgate.cli.running import RunningService, announced
+from headgate.cli.supervising import Worker, supervise
 from headgate.cli.waiting import waiting
 from headgate.errors import ConfigError, Location
+from headgate.service.listening import listen
 
+if TYPE_CHECKING:
+    from headgate.service import Server
+
+_LOGGER = logging.getLogger("headgate.service")
 _LOG = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -54,38 +62,65 @@ def run_command(
     """Run the service: capture, maintain, answer. Its page shows how fresh every table is.
 
     Ctrl-C or SIGTERM ends it within ten seconds, a second one at once; everything that was committed is there when it
-    starts again. Exit code 75 asks for that: Spark died, or does not end what it does for a query.
+    starts again. When Spark dies, or does not end what it does for a query, the service starts it again by itself; after
+    five times within ten minutes it ends with exit code 75.
 
     \b
     headgate run
     headgate run --host 0.0.0.0 --port 8765 --token-file /run/secrets/headgate
     """
-    stopped = threading.Event()
+    token = read_token(token_file) if token_file is not None else os.environ.get(TOKEN) or None
+    logging.basicConfig(level=log_level.upper(), format=_LOG)
+    # It listens first: a port that is taken is told at once, and whoever watches over the service hears that it lives.
+    listening, own_token = listen(host, port), secrets.token_urlsafe(32)
+    worker = supervise()
+    # This is a worker from here on. Until the warehouse is open there is nothing to end in order: both signals break off.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    from headgate.service import Server
+    from headgate.service.restarts import Restarts
+
+    restarts = Restarts(worker.restarts, worker.restarted_at, worker.why)
+    server = Server(
+        host=host,
+        token=token,
+        allowed_hosts=allowed_hosts,
+        listening=listening,
+        own_token=own_token,
+        restarts=restarts,
+    )
+    _serve(place, server, worker, as_json)
+
+
+def _serve(place: Place, server: Server, worker: Worker, as_json: bool) -> None:
+    """Opens the warehouse and serves it until a signal, the end of the parent, or the loss of Spark."""
+    stopped, ending = threading.Event(), Ending()
 
     def stop(number: int, frame: FrameType | None) -> None:
         stopped.set()
 
-    token = read_token(token_file) if token_file is not None else os.environ.get(TOKEN) or None
-    logging.basicConfig(level=log_level.upper(), format=_LOG)
-    # Until the warehouse is open there is nothing to end in order: both signals break off.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    from headgate.service import Server
+    def restart(why: str) -> None:
+        worker.tell(why)
+        server.give_up(why)
+        ending.restart(why)
 
-    ending = Ending()
+    worker.end_with_parent()
     with (
         ending.watched(),
-        # It listens first: a port that is taken is told at once, and whoever watches over the service hears that it lives.
-        Server(host=host, port=port, token=token, allowed_hosts=allowed_hosts) as server,
+        server,
         waiting("opening the warehouse") as line,
         open_here(place, line) as warehouse,
     ):
         line.close()
-        warehouse.on_spark_lost(ending.restart)
+        warehouse.on_spark_lost(restart)
         server.attach(warehouse)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
-        with announced(warehouse.project.storage, RunningService(server.url, os.getpid(), server.token)):
-            click.echo(_ready(server.url, warehouse.project.name, as_json))
+        _LOGGER.info("event=open url=%s restarts=%d", server.url, worker.restarts)
+        with announced(warehouse.project.storage, RunningService(server.url, worker.parent, server.token)):
+            if worker.restarts == 0:
+                # Who reads this line may have stopped reading afterwards.
+                click.echo(_ready(server.url, worker.parent, warehouse.project.name, as_json))
             stopped.wait()
         click.echo("stopping", err=True)
         # Queries that run get their answers before the warehouse is closed.
@@ -107,9 +142,9 @@ def read_token(file: Path) -> str:
     return token
 
 
-def _ready(url: str, project: str, as_json: bool) -> str:
+def _ready(url: str, pid: int, project: str, as_json: bool) -> str:
     import json
 
     if as_json:
-        return json.dumps({"url": url, "pid": os.getpid(), "project": project})
+        return json.dumps({"url": url, "pid": pid, "project": project})
     return f"{project} is open: {url} (Ctrl-C stops it)"

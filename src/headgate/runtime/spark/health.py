@@ -1,7 +1,7 @@
 """Whether Spark can still be used: its Java process may die, and a task or a plan may run on though it was called off.
 
 Nothing brings such a Spark back but a new process. This module only notices and tells; what follows is up to whoever opened the
-warehouse: `headgate run` ends with an exit code that asks for a restart, a program gets `SparkLost` from its calls.
+warehouse: `headgate run` replaces the service's process, a program gets `SparkLost` from its calls.
 """
 
 from __future__ import annotations
