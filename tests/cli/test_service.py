@@ -68,7 +68,7 @@ def test_an_answer_that_cannot_be_fresh_in_time_is_code_3(shop: Path, capfd: Cap
 
 def test_a_mistake_in_a_query_is_told_with_its_remedy(shop: Path, capfd: Captured) -> None:
     assert run(["query", "SELECT * FROM revenu", "--project", str(shop)]) == 1
-    assert capfd.readouterr().err == "error: there is no table revenu\nhint: did you mean revenue?\n"
+    assert capfd.readouterr().err == "error: query:1:15: there is no table revenu\nhint: did you mean revenue?\n"
 
 
 def test_every_command_answers(shop: Path, capfd: Captured) -> None:
