@@ -174,7 +174,7 @@ def test_what_is_too_stale_is_a_timeout(url: str) -> None:
 
 def test_a_mistake_of_its_own_is_logged_and_not_shown(url: str, caplog: pytest.LogCaptureFixture) -> None:
     heard = query(url, "SELECT mistake")
-    assert heard.status == 500 and heard.error["kind"] == "InternalError" and "secret" not in heard.body.decode()
+    assert heard.status == 500 and heard.error["kind"] == "UnexpectedFailure" and "secret" not in heard.body.decode()
     identity = heard.error["hint"].partition("id=")[2].split()[0]
     eventually(lambda: f"id={identity} failed" in caplog.text and "a secret of the inside" in caplog.text)
 

@@ -12,6 +12,7 @@ from headgate.service.app import Service
 from headgate.service.bodies import BACKUP_FIELDS, CHANGE_FIELDS, QueryBody
 from headgate.service.limits import ServiceLimits
 from headgate.service.openapi import document
+from headgate.service.restarts import Restarts
 
 LIMITS = ServiceLimits(rows=1234)
 
@@ -19,7 +20,7 @@ LIMITS = ServiceLimits(rows=1234)
 def test_every_route_is_documented_and_every_documented_one_exists() -> None:
     routes = {
         (route.path, method.lower())
-        for route in Service(None, LIMITS).routes
+        for route in Service(None, LIMITS, Restarts()).routes
         if isinstance(route, Route)
         for method in route.methods or ()
         if method != "HEAD"

@@ -15,6 +15,7 @@ from headgate.service import Server, ServiceLimits
 from headgate.service.app import Service
 from headgate.service.openapi import document
 from headgate.service.permissions import PERMISSIONS, permission
+from headgate.service.restarts import Restarts
 from headgate.warehouse.roles import ROLES, Roles
 from tests.service.asking import Heard, ask
 from tests.service.scripted import ScriptedWarehouse
@@ -58,7 +59,7 @@ def asked(server: Server, token: str | None, method: str = "POST", path: str = "
 
 
 def test_every_route_says_what_it_needs() -> None:
-    routes = [route for route in Service(None, ServiceLimits()).routes if isinstance(route, Route)]
+    routes = [route for route in Service(None, ServiceLimits(), Restarts()).routes if isinstance(route, Route)]
     served = {(method, route.path) for route in routes for method in route.methods or () if method != "HEAD"}
     assert served == set(PERMISSIONS)
     for path, operations in document(ServiceLimits())["paths"].items():

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -136,7 +137,7 @@ def _parts(frame: DataFrame, most_bytes: int, folder: Path) -> list[Part]:
     named = frame.toDF(*(f"_{place}" for place in range(len(frame.columns))))
     try:
         found = named.mapInArrow(partition_task(folder, most_bytes), RESULT).toArrow()
-    except PySparkException:
+    except (PySparkException, Py4JError):
         if not (folder / CUT).exists():
             raise
         return [Part(0, most_bytes + 1, b"")]
@@ -154,6 +155,6 @@ def _ending_partitions(frame: DataFrame, rows: int) -> DataFrame:
     jvm = session._jvm
     assert jvm is not None
     catalyst = jvm.org.apache.spark.sql
-    number = catalyst.catalyst.expressions.Literal.apply(rows)
+    number = catalyst.catalyst.expressions.Literal.fromSQL(str(rows))
     plan = catalyst.catalyst.plans.logical.LocalLimit(number, frame._jdf.queryExecution().analyzed())
     return DataFrame(catalyst.classic.Dataset.ofRows(session._jsparkSession, plan), session)
