@@ -1,6 +1,6 @@
 """Makes an archive of the classes that Spark loads, which a Java process maps instead of reading and checking them one by one.
 
-Every test that starts a process with a Spark of its own gains a quarter of that process's time.
+It is for the tests that start a process with a Spark of its own.
 
 python -m tests.class_archive <file>
 """

@@ -50,8 +50,6 @@ DEFAULTS = {
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.sql.ui.retainedExecutions": "50",
-    # Spark describes every plan for its pages, shown or not; the full form takes a seventh of a small query's time.
-    "spark.sql.ui.explainMode": "simple",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # What a Python worker is given at once, however wide the rows are.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 20),
