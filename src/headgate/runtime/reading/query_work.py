@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 
 from headgate.errors import Cancelled, SparkLost
@@ -30,6 +30,7 @@ ENDING_SECONDS = 10.0
 _AGAIN_SECONDS = 0.2
 """Between two attempts to call it off: it may be about to begin a job."""
 _LOOK_SECONDS = 0.02
+_DEATH_SECONDS = 2.0
 _TAGS = "spark.job.tags"
 """The property that Spark keeps a job's tags in."""
 
@@ -105,7 +106,11 @@ class QueryWork:
             raise TimeIsOver
         try:
             return future.result()
-        except (Py4JError, OSError):
+        except (Py4JNetworkError, OSError):
+            # The connection ends a moment before the process is seen to have ended.
+            self._health.require(_DEATH_SECONDS)
+            raise
+        except Py4JError:
             self._health.require()
             raise
 

@@ -50,9 +50,14 @@ class SparkHealth:
         for call in listeners:
             call(why)
 
-    def require(self) -> None:
-        """Raises when Spark is lost."""
-        code = None if self._process is None else self._process.poll()
+    def require(self, patience: float = 0.0) -> None:
+        """Raises when Spark is lost. A process that was just killed is given some seconds to be seen as ended."""
+        code = None
+        if self._process is not None:
+            try:
+                code = self._process.wait(patience)
+            except subprocess.TimeoutExpired:
+                code = None
         if code is not None:
             self.lose(f"its Java process ended with code {code}")
         if self.lost is not None:

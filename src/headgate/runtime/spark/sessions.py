@@ -122,7 +122,11 @@ class SparkSessions:
         if not self._started:
             return
         self._started = False
-        self.context.stop()
+        try:
+            self.context.stop()
+        except OSError:
+            # Spark's Java process is dead. PySpark has noted that, and stops its own part when it is asked again.
+            self.context.stop()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
