@@ -53,7 +53,7 @@ def test_a_paused_owner_comes_back_to_nothing(make_shop: MakeShop, expected: dic
     with owner_of(folder) as former:
         assert former.does("commit") == "done"
         assert former.does("refresh") == "done"
-        with pytest.raises(WarehouseBusy, match=rf"process {former.child.pid} since .*takeover=True"):
+        with pytest.raises(WarehouseBusy, match=rf"process {former.child.pid} since .*can take over"):
             headgate.open(shop.project(folder))
         former.child.send_signal(signal.SIGSTOP)
         with headgate.open(shop.project(folder), takeover=True) as warehouse:

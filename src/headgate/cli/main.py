@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from headgate.cli.exits import INTERRUPTED, show_failure
-from headgate.remedies import speak
+from headgate.remedies import speak, spoken
 
 PROGRAM = "headgate"
 
@@ -91,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; gives its exit code."""
+    """Runs a command; gives its exit code. A program that runs one goes on in its own words afterwards."""
+    before = spoken()
     speak("command-line")
     try:
         code = cli.main(arguments, prog_name=PROGRAM, standalone_mode=False)
@@ -103,3 +104,5 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except Exception as error:
         return show_failure(error)
+    finally:
+        speak(before)
