@@ -63,7 +63,7 @@ def test_the_token_is_not_shown() -> None:
 def test_the_storage_is_found_as_the_project_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACE", "data")
     file = tmp_path / "headgate.yml"
-    for written in ("./warehouse", "${PLACE}/../w", "/elsewhere/w", "~/w", "s3://bucket/w"):
+    for written in ("./warehouse", "${PLACE}/../w", "/elsewhere/w", "~/w", "file:///elsewhere/w"):
         file.write_text(f"name: a\nstorage: {written}\n")
         from headgate.config import load_project
 
