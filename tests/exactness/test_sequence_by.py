@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headgate
-from headgate.errors import FlowError
+from headgate.errors import MultipleProblems
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.scheduling.warehouse import Warehouse
 from tests.exactness.world import SMALL_QUERIES
@@ -277,7 +277,7 @@ def test_a_dimension_added_later_starts_with_the_rows_own_values(spark_sessions:
 
 
 def test_a_column_without_an_order_is_refused(spark_sessions: SparkSessions, tmp_path: Path) -> None:
-    with pytest.raises(FlowError, match="cannot order versions"):
+    with pytest.raises(MultipleProblems, match="cannot order versions"):
         History(tmp_path, sequence="array<int>")
 
 
