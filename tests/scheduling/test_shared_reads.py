@@ -12,6 +12,7 @@ import pytest
 
 from headgate.errors import Cancelled, Location
 from headgate.runtime.reading.reads import Reads
+from headgate.runtime.signal import Signal
 from headgate.runtime.spark.partitions import Batches, ReadLimit
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.sql.references import read_tables
@@ -47,9 +48,9 @@ def test_readers_crowd_spark_when_they_are_more_than_its_slots(tmp_path: Path, s
     with open_bank(tmp_path) as bank, ExitStack() as reading:
         for crowded in (False, False, True):
             reading.enter_context(bank._reader.reads.counted())
-            assert bank._are_crowded() is crowded
+            assert bank.is_saturated() is crowded
         reading.close()
-        assert not bank._are_crowded()
+        assert not bank.is_saturated()
 
 
 def test_what_is_defined_anew_is_not_shared_with_what_was(tmp_path: Path, spark_sessions: SparkSessions) -> None:
@@ -90,7 +91,7 @@ def batches(value: int) -> Batches:
 
 
 def test_many_at_once_read_once_and_count_as_one() -> None:
-    reads, may_go, calls, running = Reads(), threading.Event(), [], []
+    reads, may_go, calls, running = Reads(Signal()), threading.Event(), [], []
     held = [reads.rows("q") for _ in range(8)]
 
     def read() -> Batches:
@@ -108,7 +109,7 @@ def test_many_at_once_read_once_and_count_as_one() -> None:
 
 
 def test_who_waits_for_a_read_that_fails_reads_by_itself() -> None:
-    reads = Reads()
+    reads = Reads(Signal())
     mine, others = reads.rows("q"), reads.rows("q")
 
     def fail() -> Batches:
@@ -121,7 +122,7 @@ def test_who_waits_for_a_read_that_fails_reads_by_itself() -> None:
 
 
 def test_who_is_called_off_does_not_wait_for_the_read_of_another() -> None:
-    rows, reading, may_go = Reads().rows("q"), threading.Event(), threading.Event()
+    rows, reading, may_go = Reads(Signal()).rows("q"), threading.Event(), threading.Event()
 
     def read() -> Batches:
         reading.set()
@@ -141,7 +142,7 @@ def test_who_is_called_off_does_not_wait_for_the_read_of_another() -> None:
 
 
 def test_rows_go_with_the_last_answer() -> None:
-    reads = Reads()
+    reads = Reads(Signal())
     held = reads.rows("q")
     held.batches(LIMIT, lambda: batches(1))
     del held
