@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -148,10 +148,15 @@ def frozen(server: PostgresServer) -> Iterator[None]:
     """Inside the block the server's processes do nothing."""
     first = int((server.data / "postmaster.pid").read_text().split()[0])
     pids = [first, *map(int, children(first))]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+
+    def tell(number: int) -> None:
+        for pid in pids:
+            # Backends may have ended meanwhile.
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    tell(signal.SIGSTOP)
     try:
         yield
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        tell(signal.SIGCONT)
