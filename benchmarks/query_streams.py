@@ -14,10 +14,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import headgate
+from benchmarks.executors import OneByOne, open_with
 from benchmarks.maintenance import Loaded, check
 from benchmarks.olap import QUERIES, permutation
 from benchmarks.report import say, seconds
 from benchmarks.shop import LINES_PER_PURCHASE, PURCHASES_PER_JOB, Shop, project
+from headgate.runtime.execution.executor import Executor
 
 REVENUE = "CAST(SUM(l.qty * l.price) AS DECIMAL(8, 2))"
 """As narrow as TPC-DS has it, about: Spark sums up wider decimals digit by digit."""
@@ -27,7 +29,7 @@ ROWS_PER_FILE = 64_000
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "headgate": {},
     "nrt": {},
-    "seq": {"executor": "one_by_one"},
+    "seq": {},
     "eager": {"background": {"idle_after": "250ms"}},
 }
 """What a configuration's project says."""
@@ -86,12 +88,12 @@ class Base:
         shop = project(place / "warehouse", self._folder / "flows", "bigint", {}, REVENUE)
         return {**shop, "limits": {"rows_per_file": ROWS_PER_FILE}}
 
-    def open(self, settings: Mapping[str, object]) -> Loaded:
+    def open(self, settings: Mapping[str, object], executor: type[Executor] = Executor) -> Loaded:
         """A copy, open, with a shop that goes on where the base's ended."""
         self._copies += 1
         place = self._folder / f"copy-{self._copies}"
         shutil.copytree(self._folder / "base", place)
-        warehouse = headgate.open({**self._project(place), **settings})
+        warehouse = open_with(executor, {**self._project(place), **settings})
         return Loaded(warehouse, deepcopy(self._shop), warehouse.source("shop"))
 
     def drop(self, loaded: Loaded) -> None:
@@ -173,7 +175,7 @@ class Clients:
 
 
 def measured(base: Base, workload: Workload, configuration: str, checked: bool) -> Run:
-    loaded = base.open(SETTINGS[configuration])
+    loaded = base.open(SETTINGS[configuration], OneByOne if configuration == "seq" else Executor)
     try:
         loaded.job("inserts")
         ask(loaded, permutation(0)[: workload.queries])

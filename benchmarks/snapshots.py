@@ -29,6 +29,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.executors import OneByOne
 from benchmarks.maintenance import LINES
 from benchmarks.olap import QUERIES
 from benchmarks.query_streams import Base, Run, Workload, mean, measured
@@ -68,7 +69,7 @@ def workloads(scale: str) -> tuple[Workload, Workload]:
 
 def stream_figures(base: Base, jobs: int, rounds: int) -> dict[str, object]:
     """The update stream without queries: jobs one at a time, as a stream of closed jobs, and as one job."""
-    staged, sequential = base.open({}), base.open({"executor": "one_by_one"})
+    staged, sequential = base.open({}), base.open({}, OneByOne)
     times: dict[str, list[float]] = defaultdict(list)
     try:
         for loaded in (staged, sequential):

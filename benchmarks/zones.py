@@ -37,11 +37,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-import headgate
+from benchmarks.executors import PlainWeights, open_with
 from benchmarks.report import OUTPUT, median, parse_scale, publish, say, seconds
 from benchmarks.spark import spark_settings
 from benchmarks.zones_plot import Series, draw
 from headgate import Call, Procedure, Warehouse
+from headgate.runtime.execution.executor import Executor
 from headgate.runtime.spark.sessions import SparkSessions
 
 JOBS = {"tiny": 3, "small": 70, "full": 70}
@@ -132,15 +133,15 @@ def procedures(rounds: int) -> list[Procedure]:
 
 def open_shop(folder: Path, policy: str, rounds: int) -> Warehouse:
     columns: Mapping[str, object] = {"columns": {"id": "bigint"}, "key": ["id"]}
-    return headgate.open(
+    return open_with(
+        PlainWeights if policy == "plain" else Executor,
         {
             "name": "zones",
             "storage": str(folder),
             "sources": {"shop": {"type": "memory", "tables": {"orders": columns, "items": columns}}},
-            "pool_weights": policy,
             "background": {"system_jobs": False},
         },
-        procedures=procedures(rounds),
+        procedures(rounds),
     )
 
 

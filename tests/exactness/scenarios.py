@@ -34,7 +34,6 @@ class Way:
 
     name: str
     limits: Mapping[str, int]
-    executor: str = "staged"
     fold_percent: int = 15
     """How often the tables are materialized after a job."""
     batch_percent: int = 33
@@ -44,7 +43,7 @@ class Way:
 WAYS = (
     Way("tables read whole", {"small_table_rows": 1000}),
     Way("rows looked up", {"small_table_rows": 1}),
-    Way("one stage after the other", {"small_table_rows": 3}, executor="sequential"),
+    Way("some tables read whole, others looked up", {"small_table_rows": 3}),
     Way("many jobs in a batch", {"small_table_rows": 1}, batch_percent=80),
     Way("large jobs from files", {"small_table_rows": 1, "batch_rows": 3}),
     Way("folded after every job", {"small_table_rows": 1}, fold_percent=100, batch_percent=10),
@@ -62,7 +61,7 @@ class Scenario:
     def run(self, folder: Path, spark: SparkSession) -> None:
         """Does everything, comparing after each run, and all retained jobs again at the end."""
         limits = {"rows_per_file": 4, **self.way.limits}
-        with World(folder, spark, self.tables, self.dimensions, self.views, limits, self.way.executor) as world:
+        with World(folder, spark, self.tables, self.dimensions, self.views, limits) as world:
             for action in self.actions:
                 _do(world, action)
             world.check_new_jobs()

@@ -60,7 +60,6 @@ class World:
     dimensions: Sequence[Dimension] = ()
     views: Sequence[View] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
-    executor: str = "staged"
     model: Model = field(init=False)
     warehouse: Warehouse = field(init=False)
     surrogate_keys: dict[tuple[str, object, object], int] = field(default_factory=dict)
@@ -94,7 +93,6 @@ class World:
             "libraries": [{"glob": {"include": f"{flows}/**"}}],
             "retention": {"jobs": 1000},
             "limits": dict(self.limits),
-            "executor": self.executor,
             "sources": {
                 "s": {
                     "type": "memory",

@@ -20,9 +20,8 @@ CREATE MATERIALIZED VIEW big AS SELECT id FROM shares WHERE share > 1;
 """
 
 
-@pytest.mark.parametrize("executor", ["staged", "sequential"])
-def test_a_failing_job_is_named_and_others_go_on(tmp_path: Path, spark_sessions: SparkSessions, executor: str) -> None:
-    with open_bank(tmp_path, BAD, executor=executor) as bank:
+def test_a_failing_job_is_named_and_others_go_on(tmp_path: Path, spark_sessions: SparkSessions) -> None:
+    with open_bank(tmp_path, BAD) as bank:
         deposit(bank, (1, 1, 10))
         bank.close_job()
         deposit(bank, (2, 1, 0))

@@ -16,9 +16,8 @@ CREATE MATERIALIZED VIEW counted AS SELECT COUNT(*) AS n, SUM(share) AS s FROM s
 """
 
 
-@pytest.mark.parametrize("executor", ["staged", "sequential"])
-def test_a_view_goes_on_at_the_job_that_heals_it(tmp_path: Path, spark_sessions: SparkSessions, executor: str) -> None:
-    with open_bank(tmp_path, SHARES, executor=executor) as bank:
+def test_a_view_goes_on_at_the_job_that_heals_it(tmp_path: Path, spark_sessions: SparkSessions) -> None:
+    with open_bank(tmp_path, SHARES) as bank:
         deposit(bank, (1, 1, 10))
         assert bank.sql("SELECT n, s FROM counted").collect() == [(1, 100)]
         deposit(bank, (2, 1, 0))
@@ -33,7 +32,7 @@ def test_a_view_goes_on_at_the_job_that_heals_it(tmp_path: Path, spark_sessions:
         deposit(bank, (3, 1, 20))
         assert bank.sql("SELECT n, s FROM counted").collect() == [(3, 152)]
         bank.materialize()
-    with open_bank(tmp_path, SHARES, executor=executor) as bank:
+    with open_bank(tmp_path, SHARES) as bank:
         assert bank.sql("SELECT n, s FROM counted").collect() == [(3, 152)]
 
 

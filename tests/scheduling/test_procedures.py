@@ -66,13 +66,11 @@ def test_procedures_of_a_zone_take_each_job_together_in_order(tmp_path: Path, sp
 
     one = Procedure("one", "bank.accounts", remember, reads=["crm"], writes=["crm"])
     two = Procedure("two", "bank.accounts", remember, reads=["crm"], writes=["crm"])
-    for executor in ("staged", "sequential"):
-        order.clear()
-        with open_bank(tmp_path / executor, procedures=[one, two], executor=executor) as bank:
-            _jobs(bank, 3)
-            bank.sql("SELECT * FROM one").close()
-            bank.sql("SELECT * FROM two").close()
-        assert [job for _, job in order] == [1, 1, 2, 2, 3, 3]
+    with open_bank(tmp_path, procedures=[one, two]) as bank:
+        _jobs(bank, 3)
+        bank.sql("SELECT * FROM one").close()
+        bank.sql("SELECT * FROM two").close()
+    assert [job for _, job in order] == [1, 1, 2, 2, 3, 3]
 
 
 def test_rows_that_a_procedure_returns_are_a_table_by_key(tmp_path: Path, spark_sessions: SparkSessions) -> None:

@@ -31,9 +31,9 @@ from tests.waiting import PATIENCE, eventually
 ALL = "SELECT branch, total FROM totals"
 
 
-@pytest.fixture(params=["staged", "sequential"])
-def bank(tmp_path: Path, spark_sessions: SparkSessions, request: pytest.FixtureRequest) -> Iterator[Warehouse]:
-    with open_bank(tmp_path, executor=request.param) as warehouse:
+@pytest.fixture
+def bank(tmp_path: Path, spark_sessions: SparkSessions) -> Iterator[Warehouse]:
+    with open_bank(tmp_path) as warehouse:
         yield warehouse
 
 

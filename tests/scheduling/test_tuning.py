@@ -69,7 +69,7 @@ def test_every_setting_is_shown_as_the_file_would_have_it(tmp_path: Path) -> Non
         current = parts.tuning.current()
         assert current["freshness.max_staleness"] == "10m" and current["freshness.deadline"] is None
         assert current["limits.overlay_bytes"] == 256 << 20 and current["background.system_jobs"] is True
-        assert current["sources.shop.pace.w"] == 0.5 and current["pool_weights"] == "zone_aware"
+        assert current["sources.shop.pace.w"] == 0.5
         assert current["sources.shop.pace.gears"][0] == {"period": "20ms", "workers": 2}
         assert not any(name.startswith("sources.till") for name in current)
         # What is shown is what may be given.
@@ -105,7 +105,6 @@ def test_a_change_is_effective_at_once_and_recorded(tmp_path: Path) -> None:
         ("background.system_jobs", "false", False),
         ("retention.jobs", "7", 7),
         ("limits.stream_bytes", "1GiB", 1 << 30),
-        ("pool_weights", "plain", "plain"),
     ],
 )
 def test_a_text_is_read_as_in_the_file(tmp_path: Path, name: str, text: str, value: object) -> None:
@@ -124,7 +123,6 @@ def test_a_text_is_read_as_in_the_file(tmp_path: Path, name: str, text: str, val
         ("retention.lease", 10, r"retention\.lease: .*has no unit.*10m"),
         ("freshness.when_stale", "hope", r"freshness\.when_stale cannot be 'hope' .*'fail'"),
         ("limits.overlay_bytes", "lots", r"limits\.overlay_bytes: 'lots' is not a size.*64MiB"),
-        ("pool_weights", "heavy", r"pool_weights cannot be 'heavy'"),
         ("background.idle_after", "[", r"background\.idle_after: '\[' cannot be read"),
         ("background.idle_after", "${HOME}", r"background\.idle_after: .*HOME.* is not a duration"),
     ],

@@ -22,7 +22,6 @@ class Run:
     folder: str
     dsns: Mapping[str, str]
     seconds: float
-    executor: str = "staged"
     master: str = "local[2]"
     capture: str = "log"
     clock_shift: float = 0.0
@@ -33,7 +32,7 @@ class Run:
 def observe(run: Run) -> None:
     """Reads for the time of the run; the history lies in its folder."""
     folder = Path(run.folder)
-    settings = project(folder, run.dsns, executor=run.executor, master=run.master, capture=run.capture)
+    settings = project(folder, run.dsns, master=run.master, capture=run.capture)
     history = History(folder / f"{run.name}.jsonl")
     try:
         with headgate.open(settings, clock=ShiftedClock(run.clock_shift)) as warehouse:

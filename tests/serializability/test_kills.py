@@ -40,9 +40,9 @@ ANSWERS = 2
 class Observer:
     """The process that reads, started again whenever it is killed."""
 
-    def __init__(self, folder: Path, dsns: Mapping[str, str], executor: str) -> None:
+    def __init__(self, folder: Path, dsns: Mapping[str, str]) -> None:
         self._folder = folder
-        self._run = Run(str(folder), dsns, FOREVER, executor, master=CLUSTER, threads=2)
+        self._run = Run(str(folder), dsns, FOREVER, master=CLUSTER, threads=2)
         self._lives = 0
         self._start()
 
@@ -98,16 +98,13 @@ def command_line(pid: int) -> str:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("executor", ["staged", "sequential"])
-def test_nothing_is_lost_doubled_or_torn_whoever_is_killed(
-    spark_sessions: SparkSessions, tmp_path: Path, executor: str
-) -> None:
-    chance = random.Random(f"{executor} {SEED}")
+def test_nothing_is_lost_doubled_or_torn_whoever_is_killed(spark_sessions: SparkSessions, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
     written = history.History(tmp_path / "world.jsonl")
     world.describe(written)
     with PostgresServer() as server:
         dsns = world.create(server)
-        observer = Observer(tmp_path, dsns, executor)
+        observer = Observer(tmp_path, dsns)
         killed: Counter[str] = Counter()
         try:
             with world.transfers(dsns, written, pause=0.2):
@@ -129,7 +126,7 @@ def test_nothing_is_lost_doubled_or_torn_whoever_is_killed(
                 observer.wait(observer.answers + ANSWERS)
         finally:
             observer.close()
-        compare(world.project(tmp_path, dsns, executor=executor), dsns)
+        compare(world.project(tmp_path, dsns), dsns)
     check(tmp_path)
 
 

@@ -56,13 +56,12 @@ def test_a_session_that_would_go_back_is_refused_or_told(bank: Warehouse) -> Non
         assert answer.job >= JOBS
 
 
-@pytest.mark.parametrize("executor", ["staged", "sequential"])
 def test_a_table_catches_up_after_another_source_let_its_changes_go(
-    spark_sessions: SparkSessions, tmp_path: Path, executor: str
+    spark_sessions: SparkSessions, tmp_path: Path
 ) -> None:
     table = {"columns": {"id": "bigint"}, "key": ["id"]}
     sources = {name: {"type": "memory", "tables": {"things": table}} for name in ("hot", "cold")}
-    project = {"name": "two", "storage": str(tmp_path), "spark": SPARK, "sources": sources, "executor": executor}
+    project = {"name": "two", "storage": str(tmp_path), "spark": SPARK, "sources": sources}
     with headgate.open({**project, "background": {"system_jobs": False}}) as warehouse:
         for name in sources:
             warehouse.flow(f"{name}_count", f"SELECT COUNT(*) AS c FROM {name}.things")

@@ -49,20 +49,19 @@ def check_that_something_happened(verdict: Verdict) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("executor", "capture", "clock_shift"),
+    ("capture", "clock_shift"),
     [
-        ("staged", "log", 0.0),
-        ("sequential", "log", 7.0),
-        pytest.param("staged", "log", -7.0, marks=THOROUGH),
-        pytest.param("sequential", "log", 0.0, marks=THOROUGH),
-        pytest.param("staged", "trigger", 0.0, marks=THOROUGH),
-        pytest.param("sequential", "trigger", -0.5, marks=THOROUGH),
+        ("log", 0.0),
+        ("log", 7.0),
+        pytest.param("log", -7.0, marks=THOROUGH),
+        pytest.param("trigger", 0.0, marks=THOROUGH),
+        pytest.param("trigger", -0.5, marks=THOROUGH),
     ],
 )
 def test_every_answer_is_a_state_of_the_sources_and_every_receipt_is_true(
-    spark_sessions: SparkSessions, dsns: dict[str, str], tmp_path: Path, executor: str, capture: str, clock_shift: float
+    spark_sessions: SparkSessions, dsns: dict[str, str], tmp_path: Path, capture: str, clock_shift: float
 ) -> None:
-    run = Run(str(tmp_path), dsns, SECONDS, executor, capture=capture, clock_shift=clock_shift)
+    run = Run(str(tmp_path), dsns, SECONDS, capture=capture, clock_shift=clock_shift)
     written = history.History(tmp_path / "world.jsonl")
     world.describe(written, clock_shift)
     with world.transfers(dsns, written):
@@ -74,9 +73,8 @@ def test_every_answer_is_a_state_of_the_sources_and_every_receipt_is_true(
 
 # Every run of the tests has a cluster in `tests/deploy/test_standalone_cluster.py`.
 @pytest.mark.thorough
-@pytest.mark.parametrize("executor", ["staged", "sequential"])
-def test_the_same_holds_on_a_cluster(dsns: dict[str, str], tmp_path: Path, executor: str) -> None:
-    run = Run(str(tmp_path), dsns, SECONDS, executor, master=CLUSTER)
+def test_the_same_holds_on_a_cluster(dsns: dict[str, str], tmp_path: Path) -> None:
+    run = Run(str(tmp_path), dsns, SECONDS, master=CLUSTER)
     written = history.History(tmp_path / "world.jsonl")
     world.describe(written)
     with world.transfers(dsns, written), start("tests.serializability.observing", json.dumps(asdict(run))) as process:

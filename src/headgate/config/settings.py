@@ -20,8 +20,6 @@ from headgate.config.fields import Count, Duration, Name, Settings, Size, differ
 from headgate.config.sources import SourceSettings
 
 WhenStale = Literal["fail", "serve", "wait"]
-ExecutorName = Literal["staged", "sequential", "one_by_one"]
-PoolWeights = Literal["zone_aware", "plain"]
 
 _PROJECT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.ASCII | re.IGNORECASE)
@@ -164,11 +162,6 @@ class Project(Settings):
     retention: Retention = Retention()
     limits: ProjectLimits = ProjectLimits()
     background: BackgroundSettings = BackgroundSettings()
-    executor: ExecutorName = "staged"
-    """How stages run: each in a thread of its own, one after another, or even one job at a time (for comparison)."""
-    pool_weights: PoolWeights = "zone_aware"
-    """How stages that run at the same time share Spark: by the input that they, or their zones, can work on now, or by
-    each one's own input (for comparison)."""
 
     @field_validator("storage")
     @classmethod

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
+from typing import ClassVar
 
 from pyspark.sql import SparkSession
 
@@ -26,7 +27,7 @@ from headgate.clock import Clock
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, FlowFailed, HeadgateError, UnknownTable, raise_all
-from headgate.runtime.execution.executor import Executor, SequentialExecutor, StagedExecutor
+from headgate.runtime.execution.executor import Executor
 from headgate.runtime.flows.descriptions import TableDescription, describe_tables
 from headgate.runtime.flows.evolution import take_wider_types
 from headgate.runtime.flows.explain import Explanation, explain_flow
@@ -66,6 +67,9 @@ CAPTURE_WINDOW = timedelta(seconds=60)
 
 class Engine:
     """Its methods may be called from any thread."""
+
+    executor_class: ClassVar[type[Executor]] = Executor
+    """How stages run; benchmarks have others, to compare."""
 
     def __init__(
         self,
@@ -111,7 +115,7 @@ class Engine:
             self._flows = FlowSet(self._state, self._replicas, self._run_all)
             self._reader = Reader(self._state, self._flows.plan_of, Folder.at(project.storage), self._signal)
             self._upkeep = Upkeep(self._state, self._flows, self._sources, self._replicas.stages, self._reader)
-            self._executor = self._new_executor()
+            self._executor = self.executor_class(self._state, self._flows, self._sources.values, self._signal)
             self._open_sources()
             if self._reread():
                 # A crash came between: no stage may run through the jobs that are to be forgotten.
@@ -121,16 +125,6 @@ class Engine:
         except BaseException:
             self._shut()
             raise
-
-    def _new_executor(self) -> Executor:
-        sources = self._sources.values
-        match self.project.executor:
-            case "staged":
-                return StagedExecutor(self._state, self._flows, sources, self._signal)
-            case "sequential":
-                return SequentialExecutor(self._state, self._flows, sources, self._signal)
-            case "one_by_one":
-                return SequentialExecutor(self._state, self._flows, sources, self._signal, one_by_one=True)
 
     # sources and jobs
 

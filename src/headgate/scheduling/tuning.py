@@ -32,7 +32,7 @@ Value = Any
 """As the project file would have it: durations as text, sizes in bytes, lists and mappings plain."""
 
 _GROUPS = ("freshness", "retention", "background")
-_SINGLE = ("limits.overlay_bytes", "limits.stream_bytes", "pool_weights")
+_SINGLE = ("limits.overlay_bytes", "limits.stream_bytes")
 _ALLOWED = {
     "w": "a number from 0, for fresh answers, to 1, for the source's own throughput;"
     ' or by time of day: [{from: "08:00", to: "18:00", w: 0.8}]',

@@ -1,1 +1,1 @@
-"""Executors: when several stages run, in which threads, and what a failure stops."""
+"""The executor: which stages run, in which threads, with which share of Spark, and what a failure stops."""

@@ -1,8 +1,7 @@
-"""Executors: bring tables to the jobs that are wanted of them.
+"""The executor: brings tables to the jobs that are wanted of them.
 
 A stage is wanted at a job; it goes there as soon as what it reads is there, and takes all the jobs that it lacks as one
-batch. Both executors keep the same contract; the sequential one has a single thread and goes through the graph in order,
-the staged one (`staged`) gives each stage a thread of its own, so that stages work on different jobs at the same time.
+batch. Each stage has a thread of its own, so that stages work on different jobs at the same time.
 
 What fails on its data stays failed until `resume`, a view until a later job is wanted of it, whose data may heal what
 failed: everything that needs it is told why, everything else goes on. Other problems (a full disk, a lost connection)
@@ -14,21 +13,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 
 from headgate.capture.source import Source
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, FlowFailed
-from headgate.runtime.execution.backlog import observed
+from headgate.runtime.execution.weights import StageInput, input_rows, zone_aware
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.signal import Signal
-from headgate.runtime.spark.pools import POLICIES, POOL_PROPERTY, pool
+from headgate.runtime.spark.pools import POOL_PROPERTY, pool
 from headgate.runtime.stages.maintenance import advance, batch_ends, run_stages
 from headgate.runtime.stages.stage import Stage, zone_of
 from headgate.runtime.stages.state import State
@@ -51,8 +48,8 @@ class StageRun:
     seconds: float
 
 
-class Executor(ABC):
-    """Runs stages in threads of its own; its methods may be called from any thread."""
+class Executor:
+    """Runs each stage in a thread of its own; the methods may be called from any thread."""
 
     def __init__(self, state: State, flows: FlowSet, sources: Sources, signal: Signal) -> None:
         self._state = state
@@ -69,7 +66,9 @@ class Executor(ABC):
         self.executions = 0
         """How many batches have run."""
         self.runs: deque[StageRun] = deque(maxlen=_REMEMBERED_RUNS)
-        """The latest of them, where stages are timed one by one."""
+        """The latest of them."""
+        self._threads: dict[str, threading.Thread] = {}
+        """By the stage's name."""
 
     # what is wanted
 
@@ -136,12 +135,6 @@ class Executor(ABC):
         with self._changed:
             return dict(self._failures)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing runs and nothing that is wanted can run."""
-        with self._changed:
-            return self._running == 0 and not any(self._reach(stage) is not None for stage in self._flows.stages())
-
     def resume(self) -> None:
         """Forgets failures: what was wanted is tried again."""
         with self._changed:
@@ -175,7 +168,7 @@ class Executor(ABC):
         if after < upto:
             failed: dict[str, BaseException] = {}
             for end in self._ends(after, upto):
-                failed |= run_stages(stages, partial(_same, end), self._state.new_batch, self._flows.flow_of, left)
+                failed |= run_stages(stages, end, self._state.new_batch, self._flows.flow_of, left)
             with self._changed:
                 self._failures = failed
         return list(self.failures.values())
@@ -185,7 +178,7 @@ class Executor(ABC):
         with self._changed:
             self._closed = True
             self._notify()
-        for thread in self._threads():
+        for thread in list(self._threads.values()):
             thread.join()
 
     # inside
@@ -195,12 +188,13 @@ class Executor(ABC):
         self._changed.notify_all()
         self._signal.notify()
 
-    @abstractmethod
-    def _start(self, stages: Sequence[Stage]) -> None:
-        """Sees to it that a thread works for the stages; called with the lock held."""
-
-    @abstractmethod
-    def _threads(self) -> Sequence[threading.Thread]: ...
+    def _start(self, stages: Iterable[Stage]) -> None:
+        """Sees to it that each of the stages has a thread; called with the lock held."""
+        for stage in stages:
+            if stage.name not in self._threads:
+                thread = threading.Thread(target=self._loop, args=[stage.name], name=f"stage {stage.name}", daemon=True)
+                self._threads[stage.name] = thread
+                thread.start()
 
     def _ends(self, after: JobId, upto: JobId) -> list[JobId]:
         """Where batches of all stages end."""
@@ -236,92 +230,22 @@ class Executor(ABC):
             self.executions += 1
             self._notify()
 
-
-class SequentialExecutor(Executor):
-    """One thread, stage after stage; with `one_by_one`, one job at a time."""
-
-    def __init__(
-        self, state: State, flows: FlowSet, sources: Sources, signal: Signal, *, one_by_one: bool = False
-    ) -> None:
-        super().__init__(state, flows, sources, signal)
-        self._one_by_one = one_by_one
-        self._thread: threading.Thread | None = None
-
-    def _start(self, stages: Sequence[Stage]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._loop, name="maintenance", daemon=True)
-            self._thread.start()
-
-    def _threads(self) -> Sequence[threading.Thread]:
-        return [] if self._thread is None else [self._thread]
-
-    def _loop(self) -> None:
-        with self._changed:
-            while not self._closed:
-                ready = [] if self._pauses else [stage for stage in self._flows.stages() if self._reach(stage)]
-                if not ready:
-                    self._changed.wait()
-                    continue
-                wanted = {
-                    stage.name: self._wanted[stage.name]
-                    for stage in self._flows.stages()
-                    if stage.name in self._wanted and stage.name not in self._failures
-                }
-                failed: dict[str, BaseException] = {}
-                with self._work():
-                    try:
-                        failed = self._run(wanted)
-                    except Exception as error:
-                        _LOGGER.warning("maintenance stopped: %s", error)
-                        failed = dict.fromkeys(wanted, error)
-                self._failures |= failed
-
-    def _run(self, wanted: dict[str, JobId]) -> dict[str, BaseException]:
-        stages = [stage for stage in self._flows.stages() if stage.name in wanted]
-        after, upto = min(stage.target.through for stage in stages), max(wanted.values())
-        end = JobId(after + 1) if self._one_by_one else self._ends(after, upto)[0]
-        return run_stages(
-            stages,
-            lambda stage: JobId(min(end, wanted[stage.name])),
-            self._state.new_batch,
-            self._flows.flow_of,
-            [stage for stage in self._flows.stages() if stage.name not in wanted],
-        )
-
-
-class StagedExecutor(Executor):
-    """A thread for every stage: each takes all closed jobs that wait for it, while others work on other jobs."""
-
-    def __init__(self, state: State, flows: FlowSet, sources: Sources, signal: Signal) -> None:
-        super().__init__(state, flows, sources, signal)
-        self._stage_threads: dict[str, threading.Thread] = {}
-
-    def _start(self, stages: Sequence[Stage]) -> None:
-        for stage in stages:
-            if stage.name not in self._stage_threads:
-                thread = threading.Thread(target=self._loop, args=[stage.name], name=f"stage {stage.name}", daemon=True)
-                self._stage_threads[stage.name] = thread
-                thread.start()
-
-    def _threads(self) -> Sequence[threading.Thread]:
-        return list(self._stage_threads.values())
-
     def _loop(self, name: str) -> None:
         with self._changed:
             while not self._closed:
                 stage = next((stage for stage in self._flows.stages() if stage.name == name), None)
                 if stage is None:
-                    self._stage_threads.pop(name, None)
+                    self._threads.pop(name, None)
                     return
                 reach = None if self._pauses else self._reach(stage)
                 if reach is None:
                     self._changed.wait()
                     continue
                 failure: BaseException | None = None
-                pool_name = self._pool(stage)
+                weight = zone_aware(self._inputs())[name]
                 with self._work():
                     try:
-                        self._run(stage, reach, pool_name)
+                        self._run(stage, reach, weight)
                     except Exception as error:
                         if not isinstance(error, FlowFailed):
                             _LOGGER.warning("stage stopped: stage=%s: %s", name, error)
@@ -329,14 +253,16 @@ class StagedExecutor(Executor):
                 if failure is not None:
                     self._failures[name] = failure
 
-    def _pool(self, stage: Stage) -> str:
-        """The pool for the stage's next execution; called with the lock held."""
-        weigh = POLICIES[self._state.project.pool_weights]
-        seen = observed(self._flows.stages(), self._wanted, self._reach, self._state)
-        return weigh(seen).get(stage.name, pool(1))
+    def _inputs(self) -> list[StageInput]:
+        """What the stages can work on now; called with the lock held."""
+        return [
+            StageInput(stage.name, zone_of(stage), input_rows(stage, reach, self._state))
+            for stage in self._flows.stages()
+            if (reach := self._reach(stage)) is not None
+        ]
 
-    def _run(self, stage: Stage, reach: JobId, pool_name: str) -> None:
-        self._state.sessions.context.setLocalProperty(POOL_PROPERTY, pool_name)
+    def _run(self, stage: Stage, reach: JobId, weight: int) -> None:
+        self._state.sessions.context.setLocalProperty(POOL_PROPERTY, pool(weight))
         after, began = stage.target.through, time.monotonic()
         batch = self._state.new_batch()
         try:
@@ -345,7 +271,3 @@ class StagedExecutor(Executor):
         finally:
             batch.close()
             self.runs.append(StageRun(stage.name, after, stage.target.through, time.monotonic() - began))
-
-
-def _same(job: JobId, _: Stage) -> JobId:
-    return job

@@ -60,12 +60,12 @@ def batch_ends(chain: JobChain, sources: Iterable[Source], after: JobId, upto: J
 
 def run_stages(
     stages: Sequence[Stage],
-    upto: Callable[[Stage], JobId],
+    upto: JobId,
     new_batch: Callable[[], Batch],
     flow_of: Callable[[Stage], Flow | None],
     others: Iterable[Stage] = (),
 ) -> dict[str, BaseException]:
-    """Advances every stage to its job, or as far as its inputs advance; gives the failures by stage.
+    """Advances every stage to the job, or as far as its inputs advance; gives the failures by stage.
 
     `others` are stages that stay where they are.
     """
@@ -74,13 +74,13 @@ def run_stages(
     batch = new_batch()
     try:
         for stage in stages:
-            reach = min([upto(stage), *(behind[name] for name in stage.inputs if name in behind)])
+            reach = min([upto, *(behind[name] for name in stage.inputs if name in behind)])
             try:
                 if stage.target.through < reach:
                     advance(stage, reach, batch, flow_of(stage))
             except (FlowFailed, CorruptWarehouse, HistoryLost) as failure:
                 failures[stage.name] = failure
-            if stage.target.through < upto(stage):
+            if stage.target.through < upto:
                 behind[stage.name] = stage.target.through
     finally:
         batch.close()

@@ -1,0 +1,50 @@
+"""Other ways to run stages, which headgate is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headgate import Procedure, Warehouse
+from headgate.clock import SystemClock
+from headgate.config.project import load_project
+from headgate.delta.changes import JobId
+from headgate.runtime.execution.executor import Executor
+from headgate.runtime.execution.weights import StageInput, input_rows
+from headgate.runtime.stages.stage import Stage
+from headgate.warehouse.store import no_step
+
+
+class PlainWeights(Executor):
+    """Plain MINIMUM COST: a stage's weight follows all of its own input, also what another stage of its zone blocks."""
+
+    def _inputs(self) -> list[StageInput]:
+        return [
+            StageInput(stage.name, None, input_rows(stage, wanted, self._state))
+            for stage in self._flows.stages()
+            if (wanted := self._wanted.get(stage.name)) is not None and wanted > stage.target.through
+        ]
+
+
+class OneByOne(Executor):
+    """One stage runs at a time, and no stage begins a job before all that are wanted have ended the one before."""
+
+    def _reach(self, stage: Stage) -> JobId | None:
+        reach = super()._reach(stage)
+        if reach is None or self._running:
+            return None
+        behind = [
+            each.target.through
+            for each in self._flows.stages()
+            if self._wanted.get(each.name, each.target.through) > each.target.through
+        ]
+        upto = JobId(min(reach, min(behind) + 1))
+        return upto if upto > stage.target.through else None
+
+
+def open_with(
+    executor: type[Executor], project: Mapping[str, object], procedures: Sequence[Procedure] = ()
+) -> Warehouse:
+    """Opens the warehouse of a project whose stages run in that way."""
+    kind = type("ComparedWarehouse", (Warehouse,), {"executor_class": executor})
+    opened: Warehouse = kind(load_project(project), SystemClock(), False, no_step, None, procedures)
+    return opened
