@@ -70,7 +70,11 @@ def test_procedures_of_a_zone_take_each_job_together_in_order(tmp_path: Path, sp
         _jobs(bank, 3)
         bank.sql("SELECT * FROM one").close()
         bank.sql("SELECT * FROM two").close()
+        bank.sql("SELECT * FROM totals").close()
+        batches = [(run.stage, run.after, run.upto) for run in bank._running.runs]
     assert [job for _, job in order] == [1, 1, 2, 2, 3, 3]
+    # Stages outside of the zone are not held back by it.
+    assert batches.count(("bank.accounts", 0, 3)) == batches.count(("totals", 0, 3)) == 1
 
 
 def test_rows_that_a_procedure_returns_are_a_table_by_key(tmp_path: Path, spark_sessions: SparkSessions) -> None:

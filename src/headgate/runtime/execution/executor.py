@@ -167,8 +167,11 @@ class Executor:
         after = min((stage.target.through for stage in stages), default=upto)
         if after < upto:
             failed: dict[str, BaseException] = {}
-            for end in self._ends(after, upto):
-                failed |= run_stages(stages, end, self._state.new_batch, self._flows.flow_of, left)
+            zones = [zone for stage in stages if (zone := zone_of(stage)) is not None]
+            # Stages that share a zone take each job together.
+            each_job = len(set(zones)) < len(zones)
+            for end in range(after + 1, upto + 1) if each_job else self._ends(after, upto):
+                failed |= run_stages(stages, JobId(end), self._state.new_batch, self._flows.flow_of, left)
             with self._changed:
                 self._failures = failed
         return list(self.failures.values())
@@ -197,11 +200,7 @@ class Executor:
                 thread.start()
 
     def _ends(self, after: JobId, upto: JobId) -> list[JobId]:
-        """Where batches of all stages end."""
-        zones = [zone for stage in self._flows.stages() if (zone := zone_of(stage)) is not None]
-        if len(set(zones)) < len(zones):
-            # Stages that share a zone take each job together.
-            return [JobId(job) for job in range(after + 1, upto + 1)]
+        """Where batches end."""
         return batch_ends(self._state.chain, self._sources(), after, upto, self._state.project.limits.batch_rows)
 
     def _reach(self, stage: Stage) -> JobId | None:
@@ -266,7 +265,7 @@ class Executor:
         after, began = stage.target.through, time.monotonic()
         batch = self._state.new_batch()
         try:
-            end = reach if zone_of(stage) is not None else self._ends(stage.target.through, reach)[0]
+            end = reach if zone_of(stage) is not None else self._ends(after, reach)[0]
             advance(stage, end, batch, self._flows.flow_of(stage))
         finally:
             batch.close()
