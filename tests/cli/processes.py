@@ -12,6 +12,9 @@ from pathlib import Path
 
 from tests.soak.soaking import children
 
+Served = tuple[subprocess.Popen[str], str]
+"""A service and its address."""
+
 
 def headgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end, without a terminal."""

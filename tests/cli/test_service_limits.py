@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +16,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.capture.postgres.private_server import PostgresServer
-from headgate.cli.main import run
-from tests.cli.processes import is_alive, java_of, sell, start, worker_of
+from tests.cli.processes import Served, is_alive, java_of, start, worker_of
 from tests.cli.serving import ENDLESS, asked, assert_ends, is_running, query, revenue
 from tests.service.asking import ask
 from tests.soak.soaking import children, resident_bytes
@@ -26,28 +24,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
-Served = tuple[subprocess.Popen[str], str]
-
 HUGE = "SELECT repeat('x', 100000) AS x FROM range(200000)"
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    project = tmp_path_factory.mktemp("projects") / "shop"
-    assert run(["init", str(project)]) == 0
-    return project
-
-
-@pytest.fixture(scope="module")
-def served(project: Path) -> Iterator[Served]:
-    """A service in which ten things are sold."""
-    process, url = start(project)
-    try:
-        sell(project)
-        yield process, url
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture

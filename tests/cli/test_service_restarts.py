@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,34 +11,13 @@ import pytest
 
 from headgate.cli.main import run
 from headgate.cli.running import find_service
-from tests.cli.processes import is_alive, java_of, sell, start, worker_of
+from tests.cli.processes import Served, is_alive, java_of, start, worker_of
 from tests.cli.serving import ENDLESS, STUCK_PLAN, STUCK_TASK, asked, assert_ends, is_running, query
 from tests.service.asking import Heard, ask
 from tests.service.prometheus import read_metrics
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
-
-Served = tuple[subprocess.Popen[str], str]
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    project = tmp_path_factory.mktemp("projects") / "shop"
-    assert run(["init", str(project)]) == 0
-    return project
-
-
-@pytest.fixture(scope="module")
-def served(project: Path) -> Iterator[Served]:
-    """A service in which ten things are sold; each of its workers dies in one of the tests."""
-    process, url = start(project)
-    try:
-        sell(project)
-        yield process, url
-    finally:
-        process.kill()
-        process.wait()
 
 
 def answer(url: str) -> Heard:
