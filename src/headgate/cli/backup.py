@@ -22,7 +22,7 @@ from headgate.cli.waiting import Waiting, waiting
 def backup_command(place: Place, folder: Path, as_json: bool) -> None:
     """Copy the warehouse into FOLDER, which must be empty.
 
-    Ledger, tables and stream logs, all of one moment. A service that runs makes the copy and goes on with its work; with --url, FOLDER
+    The copy holds the ledger, tables and stream logs of one moment. A running service makes the copy while it works; with --url, FOLDER
     is one of its machine.
 
     \b
@@ -60,9 +60,9 @@ def _backup_made(place: Place, folder: Path, line: Waiting) -> dict[str, Any]:
 @json_option
 @project_option
 def restore_command(place: Place, folder: Path, as_json: bool) -> None:
-    """Make the warehouse anew from a backup.
+    """Restore the warehouse from a backup.
 
-    The project's storage must be empty. What has to be done at the sources afterwards is told.
+    The project's storage must be empty. The command tells what has to be done at the sources afterwards.
 
     \b
     headgate restore /backups/shop-monday

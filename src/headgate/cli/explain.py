@@ -15,7 +15,7 @@ from headgate.cli.reaching import reach
 def explain_command(place: Place, flow: str, as_json: bool) -> None:
     """Show how FLOW is kept.
 
-    Its graph, which operators are incremental, why the others are not, and the bytes that this takes.
+    Prints the flow's graph, which operators are incremental, why the others are not, and the bytes that its arrangements take.
 
     \b
     headgate explain revenue

@@ -21,7 +21,7 @@ from headgate.cli.texts import duration_text
 def history_command(place: Place, limit: int, as_json: bool) -> None:
     """Show the latest jobs and queries.
 
-    Of queries: what each got, how fresh that was, and what it cost.
+    For each query: its outcome, how fresh the answer was, and what it cost.
 
     \b
     headgate history

@@ -20,7 +20,7 @@ from headgate.errors import ConfigError, HeadgateError
 def init_command(folder: Path, dsn: str | None, name: str | None, as_json: bool) -> None:
     """Write a new project into FOLDER.
 
-    Without a database it is one that runs as it is. With --from-postgres, headgate reads the catalog, proposes the tables, how to capture
+    Without a database, the project runs as it is. With --from-postgres, headgate reads the catalog, proposes the tables, how to capture
     them and a first flow, and says what privileges are missing. Files that exist stay as they are; a password is not written.
 
     \b

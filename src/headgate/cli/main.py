@@ -76,7 +76,7 @@ def cli() -> None:
 
     \b
     headgate init shop && cd shop    # a project that runs as it is
-    headgate check                   # is everything right? nothing is written
+    headgate check                   # all mistakes of the project; writes nothing
     headgate run                     # the service: captures, maintains, answers
     headgate query "SELECT * FROM revenue CURRENCY BOUND 10 MIN"
 

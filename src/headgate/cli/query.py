@@ -29,7 +29,7 @@ BINARY = ("arrow", "parquet")
 @click.argument("text", required=False)
 @click.option("-f", "--file", type=click.File(encoding="utf-8"), help="Read the query from a file; - is stdin.")
 @click.option("--max-staleness", metavar="AGE", help="How old the answer may be: 10m, 0s, any.")
-@click.option("--deadline", metavar="TIME", help="How long to wait for that: 5s.")
+@click.option("--deadline", metavar="TIME", help="How long the answer may take: 5s.")
 @click.option("--when-stale", type=click.Choice(["fail", "serve", "wait"]), help="What to do at the deadline.")
 @click.option("--job", type=click.IntRange(min=0), help="Read this snapshot, whatever its age.")
 @click.option(
@@ -38,7 +38,7 @@ BINARY = ("arrow", "parquet")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows to a file.")
 @click.option(
-    "--receipt", "with_receipt", is_flag=True, help="Tell on stderr how fresh the answer is and what it cost."
+    "--receipt", "with_receipt", is_flag=True, help="Write on stderr how fresh the answer is and what it cost."
 )
 @service_options
 def query_command(
@@ -54,13 +54,13 @@ def query_command(
     output: Path | None,
     with_receipt: bool,
 ) -> None:
-    """Answer one SELECT, as fresh as it says. Without TEXT: from stdin, or on a terminal a shell.
+    """Answer one SELECT, as fresh as it says. Without TEXT, the query is read from stdin; on a terminal a shell opens.
 
     \b
     headgate query "SELECT * FROM revenue CURRENCY BOUND 10 MIN DEADLINE 5 SEC"
     headgate query -f report.sql --max-staleness 1h --format csv -o report.csv
     echo "SELECT COUNT(*) FROM revenue" | headgate query --receipt
-    headgate query                      # a shell; \\? tells what it knows
+    headgate query                      # a shell; \\? lists its commands
     """
     if as_json and chosen not in (None, "json"):
         raise click.UsageError(f"--json and --format {chosen} exclude each other")

@@ -19,7 +19,7 @@ from headgate.cli.waiting import waiting
 def refresh_command(place: Place, full: bool, table: str | None, as_json: bool) -> None:
     """Bring every table up to all that its sources have committed.
 
-    Queries do that by themselves, for the tables that they need; this is for a quiet hour. --table and --full are the remedy when a
+    Queries update the tables that they need by themselves; this command updates all tables. --table and --full are the remedy when a
     table's or a source's changes can no longer be followed; history is kept. A table that fails keeps no other from going on.
 
     \b
@@ -39,7 +39,7 @@ def refresh_command(place: Place, full: bool, table: str | None, as_json: bool) 
 @json_option
 @service_options
 def resume_command(place: Place, as_json: bool) -> None:
-    """Take corrected flow files, and try again what had failed.
+    """Read the flow files again, and retry what had failed.
 
     \b
     headgate status       # names the flow that failed, and why

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 def reset_command(place: Place, yes: bool, keep_slots: bool, as_json: bool) -> None:
     """Delete the warehouse; the project stays.
 
-    Its tables and history go, and what capture made at the sources: a replication slot that nobody reads fills the server's disk. What
-    goes is named first, and you are asked. Only a headgate storage that no process has open is deleted, and of it only what headgate made.
+    Deletes its tables and history, and what capture created at the sources: a replication slot that nobody reads fills the server's
+    disk. The command lists what it deletes and asks first. Only a headgate storage that no process has open is deleted, and only files
+    that headgate made.
 
     \b
     headgate reset

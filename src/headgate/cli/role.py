@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def role_command() -> None:
     """Give others a token of their own: to read, to produce, or to administer.
 
-    A service that runs knows of a change at once. From the first role on it asks everyone for a token, except commands of the user who
-    runs it.
+    A running service knows of a change at once. From the first role on the service asks everyone for a token, except
+    commands of the user who runs it.
 
     \b
     headgate role add analyst --can read
@@ -35,12 +35,12 @@ def role_command() -> None:
     "--can",
     type=click.Choice(["read", "produce", "administer"]),
     required=True,
-    help="read: queries, status, history, metrics. produce: that, and to fill producers' tables. administer: everything.",
+    help="read: queries, status, history, metrics. produce: the same, and filling producers' tables. administer: everything.",
 )
 @json_option
 @project_option
 def add_command(place: Place, name: str, can: str, as_json: bool) -> None:
-    """Make the role NAME and write its token, which cannot be had again."""
+    """Create the role NAME and write its token, which is not shown again."""
     token = _roles(place).add(name, cast("Can", can))
     if as_json:
         write_json({"name": name, "can": can, "token": token})
@@ -69,7 +69,7 @@ def list_command(place: Place, as_json: bool) -> None:
 @json_option
 @project_option
 def remove_command(place: Place, name: str, as_json: bool) -> None:
-    """Take the role NAME away; its token is worth nothing from now on."""
+    """Remove the role NAME; its token is refused from now on."""
     _roles(place).remove(name)
     write_json({"removed": name}) if as_json else click.echo(f"the role {name} is gone, and its token with it")
 

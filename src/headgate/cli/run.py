@@ -36,7 +36,9 @@ _LOG = "%(asctime)s %(levelname)s %(name)s %(message)s"
     show_default=True,
     help="The address to listen on; beyond this machine a token is needed.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="The port; 0 takes a free one."
+)
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
@@ -46,7 +48,11 @@ _LOG = "%(asctime)s %(levelname)s %(name)s %(message)s"
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
 @click.option(
-    "--allow-host", "allowed_hosts", multiple=True, metavar="NAME", help="A name by which clients know the service."
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A host name that clients may use for the service.",
 )
 @json_option
 @project_option
@@ -61,9 +67,9 @@ def run_command(
 ) -> None:
     """Run the service: capture, maintain, answer. Its page shows how fresh every table is.
 
-    Ctrl-C or SIGTERM ends it within ten seconds, a second one at once; everything that was committed is there when it
-    starts again. When Spark dies, or does not end what it does for a query, the service starts it again by itself; after
-    five times within ten minutes it ends with exit code 75.
+    Ctrl-C or SIGTERM ends the service within ten seconds, a second one at once; everything that was committed is there when the
+    service starts again. When Spark dies, or cannot be stopped, the service starts Spark again by itself; after five deaths within
+    ten minutes the service ends with exit code 75.
 
     \b
     headgate run
@@ -71,7 +77,7 @@ def run_command(
     """
     token = read_token(token_file) if token_file is not None else os.environ.get(TOKEN) or None
     logging.basicConfig(level=log_level.upper(), format=_LOG)
-    # It listens first: a port that is taken is told at once, and whoever watches over the service hears that it lives.
+    # The socket comes first: a port that is taken is reported at once, and a process manager can see that the service lives.
     listening, own_token = listen(host, port), secrets.token_urlsafe(32)
     worker = supervise()
     # This is a worker from here on. Until the warehouse is open there is nothing to end in order: both signals break off.

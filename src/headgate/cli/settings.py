@@ -18,7 +18,7 @@ from headgate.cli.texts import shown
 def settings_command(place: Place, as_json: bool) -> None:
     """List what can be changed at run time.
 
-    With the values that count now, and what was changed before.
+    The list has the values that hold now, and the changes so far.
 
     \b
     headgate settings
@@ -48,7 +48,7 @@ def settings_command(place: Place, as_json: bool) -> None:
 def set_command(place: Place, name: str, value: str | None, is_reset: bool, as_json: bool) -> None:
     """Change a setting at run time.
 
-    It counts at once, and after a restart too, until it is reset or the project file says something else.
+    The change holds at once, and after a restart too, until it is reset or the project file sets another value.
 
     \b
     headgate set freshness.max_staleness 10m

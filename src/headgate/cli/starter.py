@@ -60,7 +60,7 @@ with headgate.connect(Path(__file__).parent, tables=["sales"]) as connection:
 _README = """\
 # {name}
 
-    headgate check      # is everything right? nothing is written
+    headgate check      # all mistakes of the project; writes nothing
     headgate run        # the service; its page shows how fresh every table is
 
 In another terminal:

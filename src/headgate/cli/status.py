@@ -23,14 +23,14 @@ from headgate.cli.reaching import reach
     flag_value=2.0,
     type=click.FloatRange(min=0.1),
     metavar="[SECONDS]",
-    help="Show it again and again; every 2 seconds by default.",
+    help="Repeat the display; every 2 seconds by default.",
 )
 @json_option
 @service_options
 def status_command(place: Place, seconds: float | None, as_json: bool) -> None:
     """Show how fresh every table and source is.
 
-    And where jobs are, the gears of capture with their reasons, memory, retained WAL, and failures with their remedy.
+    Also shows the jobs, the gears of capture with their reasons, memory, retained WAL, and failures with their remedy.
 
     \b
     headgate status
