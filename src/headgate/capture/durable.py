@@ -48,11 +48,7 @@ def sync_file(path: Path) -> None:
 
 def sync_folder(path: Path) -> None:
     """Returns once the folder's entries (files created, renamed or removed in it) are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(path)
 
 
 def replace_checked(path: Path, content: bytes) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass
-from types import TracebackType
 
 from headgate.capture.postgres.catalog import PostgresTable, read_table
 from headgate.capture.postgres.connection import connect, target_of
@@ -84,9 +83,7 @@ class Database:
     def __enter__(self) -> Database:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
     def findings(self) -> Findings:

@@ -10,7 +10,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -35,9 +34,7 @@ class _Closed(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

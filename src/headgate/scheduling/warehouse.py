@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from headgate.capture.source import Sample
 from headgate.clock import Clock, SystemClock
@@ -171,7 +170,5 @@ class Warehouse(Engine):
     def __enter__(self) -> Warehouse:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
