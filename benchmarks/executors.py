@@ -19,7 +19,7 @@ class PlainWeights(Executor):
 
     def _inputs(self) -> list[StageInput]:
         return [
-            StageInput(stage.name, None, input_rows(stage, wanted, self._state))
+            StageInput(stage.name, None, input_rows(stage, wanted, self._batches.chain, self._tables))
             for stage in self._flows.stages()
             if (wanted := self._wanted.get(stage.name)) is not None and wanted > stage.target.through
         ]

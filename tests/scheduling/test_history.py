@@ -31,7 +31,7 @@ def receipt(missed: bool = False) -> Receipt:
 
 def opened(folder: Path, **limits: int) -> History:
     # Queries need no more of the scheduler than its clock.
-    scheduler = SimpleNamespace(state=SimpleNamespace(clock=ManualClock(NOON)))
+    scheduler = SimpleNamespace(clock=ManualClock(NOON))
     return History(cast(Any, scheduler), folder, **limits)
 
 

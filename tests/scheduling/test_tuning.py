@@ -13,14 +13,13 @@ import pytest
 from headgate.capture import room
 from headgate.clock import ManualClock
 from headgate.config.gears import GearSettings
+from headgate.config.live import LiveProject
 from headgate.config.project import load_project
 from headgate.config.settings import Project
 from headgate.config.sources import PostgresSourceSettings
 from headgate.errors import ConfigError, DefiniteError
-from headgate.runtime.stages import state as runtime_state
-from headgate.runtime.stages.state import State
-from headgate.runtime.tables.catalog import WarehouseCatalog
-from headgate.runtime.tables.records import Records
+from headgate.runtime.tables import journal
+from headgate.runtime.tables.journal import Journal
 from headgate.scheduling.tuning import Change, Tuning
 from headgate.warehouse.ledger import Ledger
 from tests.waiting import PATIENCE, eventually
@@ -44,16 +43,14 @@ class Parts:
     def __init__(self, wanted: Project) -> None:
         self.clock = ManualClock(NOON)
         self.ledger = Ledger.open(wanted.storage, "me", self.clock.now)
-        none = cast(Any, None)
-        self.state = State(wanted, self.clock, self.ledger, none, none, WarehouseCatalog(), Records(), none)
-        self.ledger.prune = self.state.prune
-        self.tuning = Tuning(self.state, self._apply)
+        self.settings = LiveProject(wanted)
+        self.tuning = Tuning(self.settings, Journal(self.ledger), self._apply)
 
     def _apply(self, changed: Project) -> None:
-        self.state.project = changed
+        self.settings.current = changed
 
     def pace(self) -> GearSettings:
-        shop = self.state.project.sources["shop"]
+        shop = self.settings.current.sources["shop"]
         assert isinstance(shop, PostgresSourceSettings)
         return shop.pace
 
@@ -90,7 +87,7 @@ def test_a_change_is_effective_at_once_and_recorded(tmp_path: Path) -> None:
         parts.tuning.change("sources.shop.pace.gears", [{"period": "50ms"}, {"period": "2s"}])
         assert [str(gear) for gear in parts.pace().gears] == ["50ms×1", "2s×1"]
         parts.tuning.change("limits.overlay_bytes", "64MiB")
-        assert parts.state.project.limits.overlay_bytes == 64 << 20
+        assert parts.settings.current.limits.overlay_bytes == 64 << 20
         assert [found.holds for found in parts.tuning.changes()] == [False, True, True, True]
 
 
@@ -165,11 +162,11 @@ def test_a_reset_goes_back_to_the_file(tmp_path: Path) -> None:
         parts.tuning.change("retention.lease", "1m")
         change = parts.tuning.reset("retention.jobs", who="bob")
         assert change == Change(NOON, "bob", "retention.jobs", 9, 5, "reset", False)
-        assert parts.state.project.retention.jobs == 5
-        assert parts.state.project.retention.lease == timedelta(minutes=1)
+        assert parts.settings.current.retention.jobs == 5
+        assert parts.settings.current.retention.lease == timedelta(minutes=1)
     with Parts(project(tmp_path, retention={"jobs": 5})) as parts:
-        assert parts.state.project.retention.jobs == 5
-        assert parts.state.project.retention.lease == timedelta(minutes=1)
+        assert parts.settings.current.retention.jobs == 5
+        assert parts.settings.current.retention.lease == timedelta(minutes=1)
 
 
 def test_changes_hold_after_a_restart_until_the_file_changes_the_same_setting(tmp_path: Path) -> None:
@@ -177,17 +174,17 @@ def test_changes_hold_after_a_restart_until_the_file_changes_the_same_setting(tm
         parts.tuning.change("sources.shop.pace.w", 0.9, who="ann")
         parts.tuning.change("retention.jobs", 3, who="ann")
     with Parts(project(tmp_path, freshness={"deadline": "1s"})) as parts:
-        assert parts.pace().w_at(NOON) == 0.9 and parts.state.project.retention.jobs == 3
+        assert parts.pace().w_at(NOON) == 0.9 and parts.settings.current.retention.jobs == 3
         assert all(change.holds for change in parts.tuning.changes())
     with Parts(project(tmp_path, retention={"jobs": 8})) as parts:
-        assert parts.pace().w_at(NOON) == 0.9 and parts.state.project.retention.jobs == 8
+        assert parts.pace().w_at(NOON) == 0.9 and parts.settings.current.retention.jobs == 8
         *_, last = parts.tuning.changes()
         assert (last.name, last.before, last.after, last.kind) == ("retention.jobs", 3, 8, "superseded")
         assert last.who == "the project file"
         assert [change.holds for change in parts.tuning.changes()] == [True, False, False]
     # Superseded once is superseded: the file may go back without waking it.
     with Parts(project(tmp_path)) as parts:
-        assert parts.state.project.retention.jobs == 20 and len(parts.tuning.changes()) == 3
+        assert parts.settings.current.retention.jobs == 20 and len(parts.tuning.changes()) == 3
 
 
 def test_a_source_that_is_gone_takes_its_changes_with_it(tmp_path: Path) -> None:
@@ -203,7 +200,7 @@ def test_a_source_that_is_gone_takes_its_changes_with_it(tmp_path: Path) -> None
 def test_the_ledger_forgets_old_changes_but_never_one_that_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime_state, "REMEMBERED_SETTINGS", 10)
+    monkeypatch.setattr(journal, "REMEMBERED_SETTINGS", 10)
     with Parts(project(tmp_path)) as parts:
         parts.tuning.change("retention.jobs", 3)
         for number in range(120):
@@ -211,7 +208,7 @@ def test_the_ledger_forgets_old_changes_but_never_one_that_holds(
         kept = parts.tuning.changes()
         assert kept[0].name == "retention.jobs" and len(kept) < 60
     with Parts(project(tmp_path)) as parts:
-        assert parts.state.project.retention.jobs == 3 and parts.pace().w_at(NOON) == 0.119
+        assert parts.settings.current.retention.jobs == 3 and parts.pace().w_at(NOON) == 0.119
         assert [replace(change, at=NOON) for change in parts.tuning.changes()] == kept
 
 

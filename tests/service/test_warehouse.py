@@ -151,7 +151,7 @@ def test_a_client_that_vanishes_while_it_reads_stops_spark(server: Server, clien
     # Some hours of work, in tasks of less than a second: Spark without code generation ends none of them halfway.
     heavy = "SELECT max(sqrt(id)) FROM range(0, 20000000000, 1, 20000)"
     impatient = headgate.client.connect(server.url, timeout=2)
-    tracker = bank._state.sessions.context.statusTracker()
+    tracker = bank._sessions.context.statusTracker()
     with pytest.raises(TransientError, match="in time"):
         impatient.sql(heavy)
     eventually(lambda: not server._service.queries.running)

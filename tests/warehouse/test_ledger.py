@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.errors import CorruptWarehouse, EnvironmentProblem, Fenced, WarehouseBusy
-from headgate.warehouse.ledger import COMPACT_FILES, SPEC, Ledger
+from headgate.warehouse.ledger import COMPACT_FILES, SPEC, Ledger, LedgerEntry
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -115,9 +115,12 @@ def test_an_unwritable_storage_folder_is_a_one_line_error(tmp_path: Path) -> Non
 
 def test_entries_that_no_longer_count_go_when_files_become_one(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path)
-    ledger.prune = lambda entries: [entry for entry in entries if entry.kind != "cut" or entry.body["job"] >= 70]
+
+    def prune(entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+        return [entry for entry in entries if entry.kind != "cut" or entry.body["job"] >= 70]
+
     for job in range(COMPACT_FILES + 10):
-        ledger.append([("cut", {"job": job})])
+        ledger.append([("cut", {"job": job})], prune)
     # The file that the others became, one for each entry since, and for each of those a commit of the table.
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) < 40
     ledger.close()

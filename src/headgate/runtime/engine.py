@@ -24,6 +24,7 @@ from headgate.capture.ranges import LargeLoads
 from headgate.capture.recovery import Expected
 from headgate.capture.source import Sample, Source, SourceTable
 from headgate.clock import Clock
+from headgate.config.live import LiveProject
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, FlowFailed, HeadgateError, UnknownTable, raise_all
@@ -35,6 +36,7 @@ from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.replicas import Replicas
 from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.reading.reader import Reader
+from headgate.runtime.reading.spark_reading import SparkReading
 from headgate.runtime.recovery.damage import fillable, to_build_over
 from headgate.runtime.signal import Signal
 from headgate.runtime.sources.progress import OnProgress
@@ -44,13 +46,15 @@ from headgate.runtime.sources.streams import open_stream
 from headgate.runtime.spark.environment import check_java, check_storage
 from headgate.runtime.spark.scratch import Scratch
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.stages.batch import BatchFactory
+from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.procedures import Procedure
 from headgate.runtime.stages.replica_stage import ReplicaStage
-from headgate.runtime.stages.state import State
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.jobs import Job
-from headgate.runtime.tables.records import FORGOTTEN, JOB_CLOSED, RESNAPSHOT, STREAM_MARKED, Records
+from headgate.runtime.tables.journal import Journal
+from headgate.runtime.tables.records import FORGOTTEN, RESNAPSHOT, STREAM_MARKED
 from headgate.runtime.tables.stored import BatchViews, KeptViews, StoredTable
 from headgate.runtime.tables.tables import INTERNAL, Tables
 from headgate.runtime.upkeep.upkeep import Upkeep
@@ -82,7 +86,7 @@ class Engine:
     ) -> None:
         check_java()
         check_storage(project.storage)
-        self.project = project
+        self._settings = LiveProject(project)
         self._clock = clock
         self._progress = progress
         self._closed = False
@@ -100,22 +104,43 @@ class Engine:
         try:
             bring_up_to_date(self._ledger, project.storage, step)
             self._sessions = sessions = SparkSessions(project.spark, f"headgate {project.name}")
-            scratch = Scratch(Path(project.storage) / INTERNAL / "scratch", self._ledger.epoch)
+            self._journal = journal = Journal(self._ledger)
+            self._scratch = scratch = Scratch(Path(project.storage) / INTERNAL / "scratch", self._ledger.epoch)
             limits = FileLimits(rows_per_file=project.limits.rows_per_file)
-            tables = Tables(project.storage, limits, project.limits.small_table_rows, sessions.bulk, step)
-            records = Records.of(self._ledger.entries())
-            self._state = State(project, clock, self._ledger, sessions, tables, WarehouseCatalog(), records, scratch)
-            for job in records.jobs:
-                self._state.chain.add(job)
-            self._ledger.prune = self._state.prune
-            self._state.sync_streams = self._sync_streams
-            self._replicas = Replicas(
-                tables, self._state.catalog, self._state.kept, records, self._state.record, self._ledger.verify
+            self._tables = tables = Tables(
+                project.storage, limits, project.limits.small_table_rows, sessions.bulk, step
             )
-            self._flows = FlowSet(self._state, self._replicas, self._run_all)
-            self._reader = Reader(self._state, self._flows.plan_of, Folder.at(project.storage), self._signal)
-            self._upkeep = Upkeep(self._state, self._flows, self._sources, self._replicas.stages, self._reader)
-            self._executor = self.executor_class(self._state, self._flows, self._sources.values, self._signal)
+            self._catalog = catalog = WarehouseCatalog()
+            batches = BatchFactory(
+                journal.chain, sessions, tables.kept, scratch, project.limits.batch_rows, journal.settle
+            )
+            materializer = Materializer(journal, tables, sessions.bulk)
+            self._replicas = Replicas(tables, catalog, journal, batches, materializer)
+            self._flows = FlowSet(
+                self._settings,
+                sessions.small,
+                tables,
+                catalog,
+                journal,
+                batches,
+                materializer,
+                self._replicas,
+                self._run_all,
+            )
+            self._reader = Reader(
+                sessions.query,
+                SparkReading(sessions.context, sessions.health, scratch),
+                catalog,
+                tables,
+                journal,
+                self._flows.plan_of,
+                Folder.at(project.storage),
+                self._signal,
+            )
+            self._upkeep = Upkeep(
+                self._settings, journal, tables, self._flows, self._sources, self._reader, batches, materializer
+            )
+            self._executor = self.executor_class(self._flows, tables, self._sources, batches, self._signal)
             self._open_sources()
             if self._reread():
                 # A crash came between: no stage may run through the jobs that are to be forgotten.
@@ -125,6 +150,11 @@ class Engine:
         except BaseException:
             self._shut()
             raise
+
+    @property
+    def project(self) -> Project:
+        """The project file's settings, with those that were changed since."""
+        return self._settings.current
 
     # sources and jobs
 
@@ -161,7 +191,7 @@ class Engine:
                 raise DefiniteError(
                     f"there is a table {source}.{table.name} already", hint="CREATE TABLE IF NOT EXISTS"
                 )
-            self._replicas.declare(found, table, self._state.chain.newest)
+            self._replicas.declare(found, table, self._journal.chain.newest)
 
     def drop_table(self, source: str, table: str) -> None:
         """Archives a table that a producer declared: it is no longer answered."""
@@ -219,11 +249,11 @@ class Engine:
     @property
     def newest_job(self) -> JobId:
         """The newest closed job; 0 before the first."""
-        return self._state.chain.newest
+        return self._journal.chain.newest
 
     def job(self, job: int) -> Job:
         """The cut and labels of a closed job."""
-        return self._state.chain.get(JobId(job))
+        return self._journal.chain.get(JobId(job))
 
     def close_job(self) -> JobId:
         """Closes the open job at now without running it; without a new commit, the newest job stays the newest.
@@ -241,29 +271,19 @@ class Engine:
         return self._close_at(samples)
 
     def _close_at(self, samples: Mapping[str, Sample]) -> JobId:
-        state = self._state
-        with state.lock:
+        journal = self._journal
+        with journal.lock:
             self._require_open()
             # Asked before the cut is made, which then holds what was read.
             reread = self._reread()
-            job, as_of = next_job(self._sources, state.chain, samples, self._clock.now())
+            job, as_of = next_job(self._sources, journal.chain, samples, self._clock.now())
             if job is not None:
                 # Jobs since a table was stopped would show it older than the others.
                 forgotten = [(FORGOTTEN, {"before": job.id, "sources": reread})] if reread else []
-                # A producer's commits may be in memory alone: nothing in the ledger may rest on them.
-                durable = all(self._sources[name].log.durable >= position for name, position in job.cut.items())
-                (state.record if durable else state.defer)([(JOB_CLOSED, job.body()), *forgotten])
-                state.chain.add(job)
+                journal.close_job(job, forgotten)
             else:
-                state.chain.confirm(as_of)
-            return state.chain.newest
-
-    def _sync_streams(self) -> None:
-        chain = self._state.chain
-        for name, source in self._sources.items():
-            held = chain.position(name, chain.newest)
-            if source.log.durable < held:
-                source.log.sync(held)
+                journal.chain.confirm(as_of)
+            return journal.chain.newest
 
     def _widen(self) -> None:
         """Gives replicas the columns that their tables at the sources have; nothing runs meanwhile."""
@@ -271,7 +291,7 @@ class Engine:
             with self._changing_flows():
                 for source in self._sources.values():
                     self._replicas.widen(source)
-                take_wider_types(self._state, self._replicas, self._flows, self._sources.values())
+                take_wider_types(self._journal.records, self._replicas, self._flows, self._sources.values())
 
     def refresh(self, *, table: str | None = None, full: bool = False) -> JobId:
         """Closes the open job and brings every table up to it; gives the newest job.
@@ -298,18 +318,18 @@ class Engine:
 
     def _renew(self, table: str) -> None:
         """Reads a table of a source whole again, or builds a flow again from its inputs."""
-        entry = self._state.catalog.find(table)
+        entry = self._catalog.find(table)
         replica = None if entry is None else self._replicas.stages.get(entry.name)
         if replica is not None and (damage := replica.target.main.find_damage()) is not None:
             with self._changing_flows():
                 self._replicas.set_aside(replica.name, damage)
                 self._flows.read_again()
             entry = None
-        if entry is None and self._state.tables.find_damaged(table) is not None:
+        if entry is None and self._tables.find_damaged(table) is not None:
             self._fill_again(table)
             return
         if entry is None:
-            raise UnknownTable(f"there is no table {table}", hint=did_you_mean(table, self._state.catalog.names()))
+            raise UnknownTable(f"there is no table {table}", hint=did_you_mean(table, self._catalog.names()))
         if replica is None:
             with self._changing_flows():
                 self._flows.build_again(entry.name)
@@ -323,15 +343,15 @@ class Engine:
 
     def _fill_again(self, table: str) -> None:
         """Reads a damaged replica whole from its source, and builds again what reads it."""
-        state = self._state
+        records = self._journal.records
         full, damage = next(
-            (name, each) for name, each in state.tables.damaged.items() if name.casefold() == table.casefold()
+            (name, each) for name, each in self._tables.damaged.items() if name.casefold() == table.casefold()
         )
         above = self._flows.aside
-        source = fillable(full, damage, self._sources, state.records, above)
+        source = fillable(full, damage, self._sources, records, above)
         with self._changing_flows():
             reading = (RESNAPSHOT, {"source": source.name, "tables": [full.partition(".")[2]]})
-            more = [reading, *to_build_over(full, above, state.records)]
+            more = [reading, *to_build_over(full, above, records)]
             self._replicas.begin_anew(full, source, self.newest_job, more)
         raise_all(self._read_whole(source.name, full.partition(".")[2]))
         self._catch_up(self._cut({}))
@@ -359,10 +379,15 @@ class Engine:
 
     def _run_all(self, leave: Collection[str] = ()) -> tuple[JobId, Sequence[BaseException]]:
         """Brings every table but those to leave to the newest job, in this thread: the flows are changing."""
-        job = self._state.chain.newest
+        job = self._journal.chain.newest
         self._running.run_here(job, leave)
         self._upkeep.tidy()
         return job, self.failures
+
+    @property
+    def _started(self) -> SparkSessions:
+        assert self._sessions is not None
+        return self._sessions
 
     @property
     def _running(self) -> Executor:
@@ -375,7 +400,7 @@ class Engine:
         stopped = [name for name in found.problems if table in (None, name)]
         if stopped:
             # First the intention: after a crash, too, the job that holds what is read forgets those before it.
-            self._state.record([(RESNAPSHOT, {"source": source, "tables": stopped})])
+            self._journal.record([(RESNAPSHOT, {"source": source, "tables": stopped})])
         self._rereading.add(source)
         try:
             found.resnapshot(None if table is None else [table])
@@ -388,7 +413,7 @@ class Engine:
     def _reread(self) -> list[str]:
         """Sources some of whose stopped tables have been read whole since the newest job."""
         found = []
-        for name, tables in self._state.records.resnapshots.items():
+        for name, tables in self._journal.records.resnapshots.items():
             source = self._sources.get(name)
             if source is None or name in self._rereading or source.unopened is not None:
                 continue
@@ -399,7 +424,7 @@ class Engine:
     @property
     def failures(self) -> tuple[BaseException, ...]:
         """Why tables lag behind: what failed when jobs last ran, and source tables that cannot be followed any further."""
-        failed = [*self._state.tables.damaged.values(), *self._running.failures.values()]
+        failed = [*self._tables.damaged.values(), *self._running.failures.values()]
         known = {failure.what for failure in failed if isinstance(failure, FlowFailed)}
         return (*failed, *(each for each in self._replicas.stopped() if each.what not in known))
 
@@ -408,12 +433,12 @@ class Engine:
     @property
     def tables(self) -> tuple[str, ...]:
         """The names that SQL can use."""
-        return self._state.catalog.names()
+        return self._catalog.names()
 
     def describe(self) -> tuple[TableDescription, ...]:
         """Every table that SQL can name: columns, key, and what it derives from."""
-        with self._state.lock:
-            return describe_tables(self._state.catalog, self._flows)
+        with self._journal.lock:
+            return describe_tables(self._catalog, self._flows)
 
     def table(self, name: str, job: int | None = None) -> SnapshotAnswer:
         """All rows of a table at a job, by default the newest that it has reached."""
@@ -423,7 +448,7 @@ class Engine:
     def explain(self, flow: str) -> Explanation:
         """The flow's graph, what is incremental and why the rest is not, and the bytes of its arrangements."""
         with self._defining:
-            return explain_flow(self._flows.get(flow), self._state.tables.get)
+            return explain_flow(self._flows.get(flow), self._tables.get)
 
     def from_scratch(self, flow: str) -> tuple[SparkSession, str]:
         """The session and the query that compute an incremental flow from its inputs' newest rows, for comparison."""
@@ -431,23 +456,23 @@ class Engine:
             stage = self._flows.get(flow).stages[0]
             if not isinstance(stage, ViewStage):
                 raise DefiniteError(f"{flow} is not a view", hint="dimensions are functions of history")
-            session = self._state.sessions.bulk
+            session = self._started.bulk
             return session, stage.from_scratch(BatchViews(session, KeptViews()))
 
     @property
     def spark_for_small_jobs(self) -> SparkSession:
         """The session that small batches run in."""
-        return self._state.sessions.small
+        return self._started.small
 
     def location(self, name: str) -> str:
         """Where the table lies: a Delta table that any client can read."""
-        tables = self._state.tables
+        tables = self._tables
         return f"{self.project.storage}/{tables.path(tables.get(name).main)}"
 
     def _checked(self, job: int | None) -> JobId | None:
         if job is None:
             return None
-        return JobId(0) if job == 0 else self._state.chain.get(JobId(job)).id
+        return JobId(0) if job == 0 else self._journal.chain.get(JobId(job)).id
 
     @property
     def spark_lost(self) -> str | None:
@@ -456,7 +481,7 @@ class Engine:
 
     def on_spark_lost(self, call: Callable[[str], None]) -> None:
         """Has the reason told, from any thread, when Spark's process has died or does not end what it does."""
-        self._state.sessions.health.on_lost(call)
+        self._started.health.on_lost(call)
 
     # flows
 
@@ -490,17 +515,18 @@ class Engine:
     # opening and closing
 
     def _open_sources(self) -> None:
-        newest = self._state.chain.newest
-        large = LargeLoads(SparkRanges(self._state.sessions.context), self.project.limits.spark_load_bytes)
+        newest = self._journal.chain.newest
+        large = LargeLoads(SparkRanges(self._started.context), self.project.limits.spark_load_bytes)
         for name, settings in self.project.sources.items():
             streams = Path(self.project.storage) / INTERNAL / "streams"
-            expected = Expected(self._state.chain.position(name, newest), name in self._state.records.marked)
+            expected = Expected(self._journal.chain.position(name, newest), name in self._journal.records.marked)
             log = open_stream(streams, name, self._ledger.epoch, self.project.limits, self._ledger.verify, expected)
             if not expected.is_marked:
-                self._state.record([(STREAM_MARKED, {"source": name})])
+                self._journal.record([(STREAM_MARKED, {"source": name})])
             source = self._sources[name] = open_source(
                 self.project.name, name, settings, log, self._clock, self._progress, large
             )
+            self._journal.logs[name] = log
             self._replicas.open(source, settings.tables, newest)
             if isinstance(source, ProducerSource):
                 self._replicas.open_declared(source, newest)
@@ -529,7 +555,7 @@ class Engine:
         try:
             if self._executor is not None:
                 self._executor.close()
-                self._state.settle()
+                self._journal.settle()
         finally:
             for source in self._sources.values():
                 source.close()

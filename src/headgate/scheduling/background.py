@@ -128,11 +128,11 @@ class Background:
                     _LOGGER.info("the clock of %s could not be compared: %s", name, error)
 
     def _system_job(self) -> None:
-        scheduler, state = self._scheduler, self._scheduler.state
-        limits, settings = state.project.limits, state.project.background
+        scheduler, project = self._scheduler, self._scheduler.settings.current
+        limits, settings = project.limits, project.background
         activity = Workload(scheduler.waiting, scheduler.asked_at, self._unprocessed(), self._goals())
         idle_after = settings.idle_after if settings.system_jobs else _NEVER
-        wanted = system_job(activity, SystemJobSettings(limits.stream_bytes, idle_after), state.clock.now())
+        wanted = system_job(activity, SystemJobSettings(limits.stream_bytes, idle_after), scheduler.clock.now())
         full = any(source.log.over_limit for source in scheduler.sources.values())
         if wanted is None and self._upkeep.held_bytes > limits.overlay_bytes and self._lagging():
             self._run(SystemJob("tables that lag behind hold back too much"))
@@ -144,7 +144,7 @@ class Background:
             self._upkeep.materialize()
 
     def _lagging(self) -> bool:
-        newest = self._scheduler.state.chain.newest
+        newest = self._scheduler.journal.chain.newest
         return any(stage.target.through < newest for stage in self._scheduler.flows.stages())
 
     def _run(self, wanted: SystemJob) -> None:
@@ -152,7 +152,7 @@ class Background:
         every = (stage.name for stage in scheduler.flows.stages())
         tables = tuple(every if wanted.tables is None else wanted.tables)
         self._record("system job", wanted.reason)
-        now = scheduler.state.clock.now()
+        now = scheduler.clock.now()
         sources = scheduler.flows.sources_of(tables)
         need = Need(scheduler.number(), sources, now, now + _PATIENCE, frozenset(tables))
         # A source that is away is not asked again at once.
@@ -164,7 +164,7 @@ class Background:
 
     def _goals(self) -> list[TableGoal]:
         scheduler, found = self._scheduler, []
-        for table in scheduler.state.catalog.names():
+        for table in scheduler.catalog.names():
             lag = scheduler.flows.target_lag(table)
             if lag is not None:
                 as_of = scheduler.as_of(table)
@@ -178,21 +178,19 @@ class Background:
         found = {}
         through = min((stage.target.through for stage in scheduler.flows.stages()), default=NO_JOB)
         for name, source in scheduler.sources.items():
-            behind = scheduler.state.chain.position(name, through) < source.log.durable
+            behind = scheduler.journal.chain.position(name, through) < source.log.durable
             found[name] = source.log.held_bytes if behind else 0
         return found
 
     def _materialize(self) -> None:
-        scheduler, state = self._scheduler, self._scheduler.state
-        held, now = self._upkeep.unmaterialized_bytes, state.clock.now()
+        scheduler, project = self._scheduler, self._scheduler.settings.current
+        held, now = self._upkeep.unmaterialized_bytes, scheduler.clock.now()
         if not held:
             self._oldest_at = None
             return
         self._oldest_at = self._oldest_at or now
-        settings = state.project.background
-        wanted = MaterializationSettings(
-            state.project.limits.overlay_bytes, settings.oldest_changes, settings.idle_after
-        )
+        settings = project.background
+        wanted = MaterializationSettings(project.limits.overlay_bytes, settings.oldest_changes, settings.idle_after)
         overlays = Overlays(held, self._oldest_at, scheduler.waiting, scheduler.asked_at)
         reason = materialization(overlays, wanted, now)
         if reason is None and self._upkeep.has_files:
@@ -203,5 +201,5 @@ class Background:
             self._oldest_at = None
 
     def _record(self, what: str, reason: str) -> None:
-        self.actions.append(Action(self._scheduler.state.clock.now(), what, reason))
+        self.actions.append(Action(self._scheduler.clock.now(), what, reason))
         _LOGGER.info("%s: %s", what, reason)

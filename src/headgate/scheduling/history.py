@@ -133,12 +133,12 @@ class History:
 
     def jobs(self, limit: int = LIMIT) -> list[JobRecord]:
         """The latest closed jobs, the newest last."""
-        scheduler, state = self._scheduler, self._scheduler.state
-        with state.lock:
-            newest = state.chain.newest
-            oldest = max(state.chain.oldest, newest - min(limit, self._limit) + 1)
-            jobs = [state.chain.get(JobId(job)) for job in range(oldest, newest + 1)]
-            through = {name: scheduler.reader.through(name) for name in state.catalog.names()}
+        scheduler, chain = self._scheduler, self._scheduler.journal.chain
+        with scheduler.journal.lock:
+            newest = chain.newest
+            oldest = max(chain.oldest, newest - min(limit, self._limit) + 1)
+            jobs = [chain.get(JobId(job)) for job in range(oldest, newest + 1)]
+            through = {name: scheduler.reader.through(name) for name in scheduler.catalog.names()}
         seconds: dict[int, dict[str, float]] = defaultdict(dict)
         for run in tuple(scheduler.executor.runs):
             for job in range(max(run.after + 1, oldest), run.upto + 1):
@@ -163,7 +163,7 @@ class History:
 
     def asking(self, text: str) -> Asking:
         """A query that has just come."""
-        return Asking(self, text, self._scheduler.state.clock.now())
+        return Asking(self, text, self._scheduler.clock.now())
 
     def note(
         self, at: datetime, seconds: float, text: str, receipt: Receipt | None, error: BaseException | None

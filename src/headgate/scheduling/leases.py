@@ -5,18 +5,17 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from datetime import timedelta
 
+from headgate.config.live import LiveProject
 from headgate.runtime.reading.answer import SnapshotAnswer
 
 
 class Leases:
     """The answers that are open and how long they may be."""
 
-    def __init__(self, lease: Callable[[], timedelta]) -> None:
-        """`lease` tells how long that is now: it may change, for answers that are open, too."""
-        self._lease = lease
+    def __init__(self, settings: LiveProject) -> None:
+        """How long that is may change, for answers that are open, too."""
+        self._settings = settings
         self._lock = threading.Lock()
         self._given: weakref.WeakKeyDictionary[SnapshotAnswer, float] = weakref.WeakKeyDictionary()
 
@@ -31,7 +30,7 @@ class Leases:
 
     def end_expired(self) -> int:
         """Closes the answers whose lease has ended; gives how many."""
-        before = time.monotonic() - self._lease().total_seconds()
+        before = time.monotonic() - self._settings.current.retention.lease.total_seconds()
         with self._lock:
             expired = [answer for answer, given in self._given.items() if given <= before]
             for answer in expired:

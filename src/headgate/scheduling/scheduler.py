@@ -18,6 +18,8 @@ from datetime import datetime, timedelta
 
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import Sample, Source
+from headgate.clock import Clock
+from headgate.config.live import LiveProject
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.errors import Cancelled, FlowFailed, HeadgateError, HistoryLost, SnapshotGone, TooStale, TransientError
 from headgate.runtime.execution.executor import Executor
@@ -25,7 +27,8 @@ from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.reading.reader import Reader, Snapshot
 from headgate.runtime.signal import Signal
 from headgate.runtime.sources.sources import CaptureTimedOut
-from headgate.runtime.stages.state import State
+from headgate.runtime.tables.catalog import WarehouseCatalog
+from headgate.runtime.tables.journal import Journal
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.cutter import Closed, Cutter
 from headgate.scheduling.policy import CloseJob, JoinJob, Need, Offer, ReuseJob, choose
@@ -72,7 +75,10 @@ class PendingQuery:
 class Scheduler:
     """Finds snapshots for queries; its methods may be called from any thread."""
 
-    state: State
+    settings: LiveProject
+    clock: Clock
+    journal: Journal
+    catalog: WarehouseCatalog
     flows: FlowSet
     reader: Reader
     executor: Executor
@@ -89,7 +95,7 @@ class Scheduler:
     _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.asked_at = self.state.clock.now()
+        self.asked_at = self.clock.now()
 
     def as_of(self, table: str) -> datetime | None:
         """The instant up to which a table has what its sources acknowledged; None for a table of no source.
@@ -99,8 +105,8 @@ class Scheduler:
         """
         # Read before the logs: what was acknowledged before it is in them.
         captured = {name: self.sources[name].captured.at for name in self.flows.sources_of([table])}
-        chain = self.state.chain
-        with self.state.lock:
+        chain = self.journal.chain
+        with self.journal.lock:
             through = self.reader.through(table)
             instants = [
                 max(chain.as_of(through, name), at)
@@ -126,7 +132,7 @@ class Scheduler:
             self.flows.sources_of(tables),
             bound,
             floor,
-            self.state.clock.now(),
+            self.clock.now(),
             time.monotonic(),
             is_cancelled,
             self.number(),
@@ -135,9 +141,9 @@ class Scheduler:
             while True:
                 self._freshen(query)
                 try:
-                    with self.state.lock:
+                    with self.journal.lock:
                         snapshot = self.reader.pin(tables, None)
-                        as_of = {name: self.state.chain.as_of(snapshot.job, name) for name in sorted(query.sources)}
+                        as_of = {name: self.journal.chain.as_of(snapshot.job, name) for name in sorted(query.sources)}
                 except SnapshotGone:
                     # Jobs went on meanwhile and one of the tables let this one go.
                     if query.missed is not None:
@@ -222,8 +228,8 @@ class Scheduler:
 
         A table that others have left far behind has to catch up first: they no longer hold the job that it is at.
         """
-        with self.state.lock:
-            chain = self.state.chain
+        with self.journal.lock:
+            chain = self.journal.chain
             complete = min((self.reader.through(table) for table in query.tables), default=chain.newest)
             jobs = range(max(complete, self.reader.oldest(query.tables)), chain.newest + 1)
             return [
@@ -266,7 +272,7 @@ class Scheduler:
 
     def _rows(self, query: PendingQuery, after: JobId, upto: JobId) -> int:
         """Source changes that the jobs hold of the tables' sources."""
-        chain = self.state.chain
+        chain = self.journal.chain
         return sum(
             self.sources[name].log.rows_held(chain.position(name, after), chain.position(name, upto))
             for name in query.sources
@@ -287,9 +293,9 @@ class Scheduler:
         # Capture, too, waits no longer than the deadline.
         if query.deadline is None or not isinstance(problem, (_DeadlinePassed, CaptureTimedOut)):
             return problem
-        with self.state.lock:
+        with self.journal.lock:
             complete = min((self.reader.through(table) for table in query.tables), default=JobId(0))
-            as_of = {name: self.state.chain.as_of(complete, name) for name in query.sources}
+            as_of = {name: self.journal.chain.as_of(complete, name) for name in query.sources}
         slowest = min(as_of, key=as_of.__getitem__, default=None)
         gap = (
             "" if slowest is None else f", the newest snapshot is {_age(query.arrived_at, as_of[slowest])} ({slowest})"
@@ -339,7 +345,7 @@ class Scheduler:
             max(none, query.arrived_at - at),
             unknown if clock is None else clock.clock_offset,
             unknown if clock is None else clock.clock_error,
-            self.state.chain.position(name, job),
+            self.journal.chain.position(name, job),
             cannot_promise(self.sources[name].capabilities),
             asked,
         )

@@ -103,7 +103,7 @@ class Session:
             return self._set(setting)
         written, tail = split_tail(text)
         query = self._scheduler.reader.read(written)
-        default = self._scheduler.state.project.freshness
+        default = self._scheduler.settings.current.freshness
         bound = Bound.of(
             default, self._said, tail, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale
         )
@@ -113,7 +113,7 @@ class Session:
         with interruption.at_work():
             if job is not None:
                 if job:
-                    self._scheduler.state.chain.get(JobId(job))
+                    self._scheduler.journal.chain.get(JobId(job))
                 return self._held(Answer(self._scheduler.reader.sql(query, JobId(job), interruption), None))
             with self._history.asking(text) as asking:
                 answer, asking.receipt = self._answer(query, bound, interruption)
@@ -147,7 +147,7 @@ class Session:
     def _set(self, setting: Setting) -> Answer:
         with self._lock:
             self._said = setting.applied_to(self._said)
-        bound = Bound.of(self._scheduler.state.project.freshness, self._said)
+        bound = Bound.of(self._scheduler.settings.current.freshness, self._said)
         shown = [
             ("max_staleness", "any" if bound.max_staleness is None else format_duration(bound.max_staleness)),
             ("deadline", "none" if bound.deadline is None else format_duration(bound.deadline)),

@@ -67,13 +67,20 @@ class WarehouseStatus:
     """Why Spark cannot be used any more."""
 
 
-def observe(scheduler: Scheduler, upkeep: Upkeep, leases: Leases, actions: Iterable[Action]) -> WarehouseStatus:
-    """Everything at this moment."""
-    state, now = scheduler.state, scheduler.state.clock.now()
-    chain, newest = state.chain, state.chain.newest
+def observe(
+    scheduler: Scheduler,
+    upkeep: Upkeep,
+    leases: Leases,
+    actions: Iterable[Action],
+    damaged: Mapping[str, HeadgateError],
+    spark_lost: str | None,
+) -> WarehouseStatus:
+    """Everything at this moment; `damaged` tables cannot be read."""
+    now, chain = scheduler.clock.now(), scheduler.journal.chain
+    newest = chain.newest
     failures = scheduler.executor.failures
     tables = []
-    for name in state.catalog.names():
+    for name in scheduler.catalog.names():
         needed = scheduler.flows.needed([name])
         through = scheduler.reader.through(name)
         at = scheduler.as_of(name)
@@ -90,8 +97,7 @@ def observe(scheduler: Scheduler, upkeep: Upkeep, leases: Leases, actions: Itera
         )
         for job in range(complete + 1, newest + 1)
     ]
-    damaged = state.tables.damaged.items()
-    tables += [TableStatus(name, NO_JOB, None, None, None, str(error)) for name, error in damaged]
+    tables += [TableStatus(name, NO_JOB, None, None, None, str(error)) for name, error in damaged.items()]
     pending = [
         transaction
         for name, source in scheduler.sources.items()
@@ -110,7 +116,7 @@ def observe(scheduler: Scheduler, upkeep: Upkeep, leases: Leases, actions: Itera
         executions=scheduler.executor.executions,
         held_bytes=upkeep.held_bytes,
         actions=tuple(actions),
-        spark_lost=state.sessions.health.lost,
+        spark_lost=spark_lost,
     )
 
 

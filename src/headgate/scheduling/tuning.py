@@ -21,11 +21,12 @@ from headgate.config.document import locate_key, read_value
 from headgate.config.durations import format_duration
 from headgate.config.fields import Settings
 from headgate.config.gears import DEFAULT_W, GearSettings
+from headgate.config.live import LiveProject
 from headgate.config.project import check_project
 from headgate.config.settings import Project
 from headgate.config.sources import PostgresSourceSettings
 from headgate.errors import ConfigError, DefiniteError, MultipleProblems
-from headgate.runtime.stages.state import State
+from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import SETTING
 
 Value = Any
@@ -66,25 +67,26 @@ class Paced(Protocol):
 class Tuning:
     """The settings of an open warehouse; may be used from any thread."""
 
-    def __init__(self, state: State, apply: Callable[[Project], None]) -> None:
+    def __init__(self, settings: LiveProject, journal: Journal, apply: Callable[[Project], None]) -> None:
         """`apply` makes the warehouse go on with another project."""
-        self._state = state
+        self._settings = settings
+        self._journal = journal
         self._apply = apply
-        self._file = state.project
+        self._file = settings.current
         self._lock = RLock()
         self._changed: dict[str, Value] = {}
         self._resume()
 
     def current(self) -> dict[str, Value]:
         """Every setting that can be changed, by name, as it is now."""
-        project = self._state.project
+        project = self._settings.current
         return {name: _value(project, name) for name in _names(project)}
 
     def change(self, name: str, value: Value, who: str = "a program") -> Change:
         """Changes a setting, at once; a text is read as the project file would read it."""
         with self._lock:
             self._require(name)
-            before = _value(self._state.project, name)
+            before = _value(self._settings.current, name)
             changed = {**self._changed, name: _read(name, value)}
             project = self._project(changed)
             changed[name] = after = _value(project, name)
@@ -99,7 +101,7 @@ class Tuning:
             self._require(name)
             if name not in self._changed:
                 return None
-            before = _value(self._state.project, name)
+            before = _value(self._settings.current, name)
             changed = {other: value for other, value in self._changed.items() if other != name}
             self._record(name, before, _value(self._file, name), who, "reset")
             self._changed = changed
@@ -108,7 +110,7 @@ class Tuning:
 
     def changes(self) -> list[Change]:
         """Who changed what, when, from and to what, the latest last."""
-        entries = self._state.ledger.entries(SETTING)
+        entries = self._journal.setting_changes()
         latest = {entry.body["name"]: entry for entry in entries}
         return [
             Change(
@@ -125,7 +127,7 @@ class Tuning:
 
     def _resume(self) -> None:
         """Takes up what was changed before; what the file says otherwise since then ends a change."""
-        latest = {entry.body["name"]: entry.body for entry in self._state.ledger.entries(SETTING)}
+        latest = {entry.body["name"]: entry.body for entry in self._journal.setting_changes()}
         known = _names(self._file)
         for name, body in latest.items():
             if body["kind"] == "change":
@@ -148,7 +150,7 @@ class Tuning:
     def _record(self, name: str, before: Value, after: Value, who: str, kind: str) -> None:
         file = _value(self._file, name) if name in _names(self._file) else None
         body = {"name": name, "before": before, "after": after, "file": file, "who": who, "kind": kind}
-        self._state.record([(SETTING, body)])
+        self._journal.record([(SETTING, body)])
 
     def _project(self, changed: Mapping[str, Value]) -> Project:
         project = self._file

@@ -74,12 +74,21 @@ class Warehouse(Engine):
         try:
             self._cutter = Cutter(self._sources, clock, CAPTURE_WINDOW, self, self._signal)
             self._scheduler = Scheduler(
-                self._state, self._flows, self._reader, self._running, self._cutter, self._sources, self._signal
+                self._settings,
+                clock,
+                self._journal,
+                self._catalog,
+                self._flows,
+                self._reader,
+                self._running,
+                self._cutter,
+                self._sources,
+                self._signal,
             )
-            self._leases = Leases(lambda: self.project.retention.lease)
+            self._leases = Leases(self._settings)
             self.history = History(self._scheduler, Path(project.storage) / INTERNAL)
             """The latest jobs and queries."""
-            self._tuning = Tuning(self._state, self._take)
+            self._tuning = Tuning(self._settings, self._journal, self._take)
             self._session = self.session()
             self._background = Background(self._scheduler, self._upkeep, self._leases, self.history)
         except BaseException:
@@ -113,7 +122,14 @@ class Warehouse(Engine):
         """The warehouse now."""
         self._require_open()
         assert self._background is not None
-        return observe(self._scheduler, self._upkeep, self._leases, self._background.actions)
+        return observe(
+            self._scheduler,
+            self._upkeep,
+            self._leases,
+            self._background.actions,
+            self._tables.damaged,
+            self.spark_lost,
+        )
 
     def backup(self, folder: str | Path, progress: OnCopied | None = None) -> Manifest:
         """Copies ledger, tables and stream logs as they are now into an empty folder, while the warehouse works.
@@ -121,7 +137,7 @@ class Warehouse(Engine):
         `headgate.runtime.recovery.backup` restores it. `progress` hears how many bytes are done, and of how many.
         """
         self._require_open()
-        return back_up_open(self._state, self._keeping_files(), folder, progress)
+        return back_up_open(self.project.storage, self._journal, self._scratch, self._keeping_files(), folder, progress)
 
     @contextmanager
     def _keeping_files(self) -> Iterator[None]:
@@ -137,7 +153,7 @@ class Warehouse(Engine):
 
     def _take(self, project: Project) -> None:
         """Goes on with other settings. Most parts read them when they need them, these are told."""
-        self.project = self._state.project = project
+        self._settings.current = project
         for name, source in self._sources.items():
             source.log.limit_bytes = project.limits.stream_bytes
             settings = project.sources[name]
@@ -148,18 +164,18 @@ class Warehouse(Engine):
 
     def cut(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
         """Closes the open job at what is captured; gives the newest job and whether it is new."""
-        before = self._state.chain.newest
+        before = self._journal.chain.newest
         job = self._cut(samples)
         return job, job > before
 
     def is_busy(self, tables: frozenset[str]) -> bool:
         """Whether a table, or what it derives from, has not taken what was cut before: a new cut would wait for that."""
-        known = [table for table in tables if self._state.catalog.find(table) is not None]
+        known = [table for table in tables if self._catalog.find(table) is not None]
         return any(self._running.is_wanted(stage.name) for stage in self._flows.needed(known))
 
     def is_saturated(self) -> bool:
         """Whether more answers are being read than Spark has slots for."""
-        return self._reader.reads.running > self._state.sessions.context.defaultParallelism
+        return self._reader.reads.running > self._started.context.defaultParallelism
 
     def _shut(self) -> None:
         for part in (self._background, self._cutter):

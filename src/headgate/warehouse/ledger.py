@@ -5,7 +5,7 @@
 Every append is one commit on exactly the version this owner saw last. Opening appends an `owner` entry with the next
 epoch, so from then on a former owner's append fails with `Fenced`, however long it was paused; it is never retried.
 Entries are kept in memory; the table's many small files become one when there are `COMPACT_FILES` of them, without the
-entries that no longer count (`prune`), and the log below is cleaned.
+entries that no longer count, and the log below is cleaned.
 
 The ledger says in which format the warehouse is (`FORMAT`); a ledger without that is of format 1. A later format is refused, an
 earlier one is converted by `conversions`.
@@ -98,8 +98,6 @@ class Ledger:
         self._clock = clock
         self._step = step
         self._lock = RLock()
-        self.prune: Prune = list
-        """Chooses, when files become one, the entries that still count; they are numbered anew."""
         self._epoch = max((entry.epoch for entry in entries), default=0) + 1
 
     @classmethod
@@ -146,8 +144,11 @@ class Ledger:
         with self._lock:
             return [entry for entry in self._entries if kind is None or entry.kind == kind]
 
-    def append(self, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Adds entries at once, or none of them: `Fenced` when this process is no longer the owner."""
+    def append(self, entries: Sequence[tuple[str, Mapping[str, Any]]], prune: Prune = list) -> None:
+        """Adds entries at once, or none of them: `Fenced` when this process is no longer the owner.
+
+        `prune` chooses, when files become one, the entries that still count; they are numbered anew.
+        """
         if not entries:
             return
         with self._lock:
@@ -162,7 +163,7 @@ class Ledger:
             self._entries.extend(added)
             self._step("after-ledger")
             if len(self._store.index.files) >= COMPACT_FILES:
-                self.rewrite(self.prune(self._entries))
+                self.rewrite(prune(self._entries))
 
     def rewrite(self, entries: Sequence[LedgerEntry]) -> None:
         """Makes these the only entries, in one commit; they are numbered anew."""

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -25,15 +25,14 @@ from headgate.errors import DefiniteError, FlowFailed
 from headgate.runtime.execution.weights import StageInput, input_rows, zone_aware
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.signal import Signal
-from headgate.runtime.spark.pools import POOL_PROPERTY, pool
+from headgate.runtime.spark.pools import pool
+from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.maintenance import advance, batch_ends, run_stages
 from headgate.runtime.stages.stage import Stage, zone_of
-from headgate.runtime.stages.state import State
 from headgate.runtime.stages.view_stage import ViewStage
+from headgate.runtime.tables.tables import Tables
 
 _LOGGER = logging.getLogger(__name__)
-
-Sources = Callable[[], Collection[Source]]
 
 _REMEMBERED_RUNS = 10_000
 
@@ -51,10 +50,18 @@ class StageRun:
 class Executor:
     """Runs each stage in a thread of its own; the methods may be called from any thread."""
 
-    def __init__(self, state: State, flows: FlowSet, sources: Sources, signal: Signal) -> None:
-        self._state = state
+    def __init__(
+        self,
+        flows: FlowSet,
+        tables: Tables,
+        sources: Mapping[str, Source],
+        batches: BatchFactory,
+        signal: Signal,
+    ) -> None:
         self._flows = flows
+        self._tables = tables
         self._sources = sources
+        self._batches = batches
         self._signal = signal
         self._changed = threading.Condition()
         """Wakes the threads of stages: a stage has moved or failed, something is wanted, or work is paused or ended."""
@@ -127,7 +134,7 @@ class Executor:
         """Whether the stage is wanted at a job that it has not reached, and can get there."""
         with self._changed:
             wanted = self._wanted.get(stage)
-            return wanted is not None and stage not in self._failures and self._state.tables.get(stage).through < wanted
+            return wanted is not None and stage not in self._failures and self._tables.get(stage).through < wanted
 
     @property
     def failures(self) -> dict[str, BaseException]:
@@ -171,7 +178,7 @@ class Executor:
             # Stages that share a zone take each job together.
             each_job = len(set(zones)) < len(zones)
             for end in range(after + 1, upto + 1) if each_job else self._ends(after, upto):
-                failed |= run_stages(stages, JobId(end), self._state.new_batch, self._flows.flow_of, left)
+                failed |= run_stages(stages, JobId(end), self._batches, self._flows.flow_of, left)
             with self._changed:
                 self._failures = failed
         return list(self.failures.values())
@@ -201,14 +208,14 @@ class Executor:
 
     def _ends(self, after: JobId, upto: JobId) -> list[JobId]:
         """Where batches end."""
-        return batch_ends(self._state.chain, self._sources(), after, upto, self._state.project.limits.batch_rows)
+        return batch_ends(self._batches.chain, self._sources.values(), after, upto, self._batches.many_rows)
 
     def _reach(self, stage: Stage) -> JobId | None:
         """The job that the stage can go to now, if it is further than it is; called with the lock held."""
         wanted = self._wanted.get(stage.name)
         if wanted is None or stage.name in self._failures:
             return None
-        tables = self._state.tables.by_name
+        tables = self._tables.by_name
         reach = min([wanted, *(tables[name].through for name in stage.inputs)])
         zone = zone_of(stage)
         if zone is not None:
@@ -255,18 +262,16 @@ class Executor:
     def _inputs(self) -> list[StageInput]:
         """What the stages can work on now; called with the lock held."""
         return [
-            StageInput(stage.name, zone_of(stage), input_rows(stage, reach, self._state))
+            StageInput(stage.name, zone_of(stage), input_rows(stage, reach, self._batches.chain, self._tables))
             for stage in self._flows.stages()
             if (reach := self._reach(stage)) is not None
         ]
 
     def _run(self, stage: Stage, reach: JobId, weight: int) -> None:
-        self._state.sessions.context.setLocalProperty(POOL_PROPERTY, pool(weight))
         after, began = stage.target.through, time.monotonic()
-        batch = self._state.new_batch()
         try:
-            end = reach if zone_of(stage) is not None else self._ends(after, reach)[0]
-            advance(stage, end, batch, self._flows.flow_of(stage))
+            with self._batches.open(pool(weight)) as batch:
+                end = reach if zone_of(stage) is not None else self._ends(after, reach)[0]
+                advance(stage, end, batch, self._flows.flow_of(stage))
         finally:
-            batch.close()
             self.runs.append(StageRun(stage.name, after, stage.target.through, time.monotonic() - began))

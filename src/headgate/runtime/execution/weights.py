@@ -15,7 +15,8 @@ from headgate.delta.changes import JobId
 from headgate.runtime.spark.pools import WEIGHTS
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage
-from headgate.runtime.stages.state import State
+from headgate.runtime.tables.jobs import JobChain
+from headgate.runtime.tables.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +49,16 @@ def _weight(proportion: float) -> int:
     return max((weight for weight in WEIGHTS if weight <= proportion * WEIGHTS[-1]), default=WEIGHTS[0])
 
 
-def input_rows(stage: Stage, upto: JobId, state: State) -> int:
+def input_rows(stage: Stage, upto: JobId, chain: JobChain, tables: Tables) -> int:
     """Changes of the stage's inputs that the stage has not taken; of an input that is behind, those that the input has."""
     after = stage.target.through
     if isinstance(stage, ReplicaStage):
         name = stage.source.name
-        between = state.chain.position(name, after), state.chain.position(name, upto)
+        between = chain.position(name, after), chain.position(name, upto)
         return sum(found.rows.get(stage.table, 0) for found in stage.source.log.transactions(*between))
     rows = 0
     for name in stage.inputs:
-        table = state.tables.get(name)
+        table = tables.get(name)
         changes = table.changes(after, JobId(min(upto, table.through))) if table.through > after else None
         rows += 0 if changes is None else changes.rows
     return rows

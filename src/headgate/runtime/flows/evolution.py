@@ -13,30 +13,27 @@ from dataclasses import replace
 from headgate.capture.source import Source
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.replicas import Replicas
-from headgate.runtime.stages.state import State
-from headgate.runtime.tables.records import FLOW, FlowRecord
+from headgate.runtime.tables.records import FLOW, FlowRecord, Records
 
 
-def take_wider_types(state: State, replicas: Replicas, flows: FlowSet, sources: Iterable[Source]) -> None:
+def take_wider_types(records: Records, replicas: Replicas, flows: FlowSet, sources: Iterable[Source]) -> None:
     """Replaces the replicas that have become too narrow, and then the flows that read them; no stage may run meanwhile."""
     changed = False
     for source in sources:
         for table, wider in replicas.outgrown(source):
-            readers = _readers(state, flows, table)
+            readers = _readers(records, flows, table)
             if not any(record.is_versioned for record in readers):
                 # A flow without the fingerprint of its definition is built again.
-                replicas.replace(
-                    table, wider, state, [(FLOW, replace(each, fingerprint="").body()) for each in readers]
-                )
+                replicas.replace(table, wider, [(FLOW, replace(each, fingerprint="").body()) for each in readers])
                 changed = True
     if changed:
         flows.read_again()
 
 
-def _readers(state: State, flows: FlowSet, table: str) -> list[FlowRecord]:
+def _readers(records: Records, flows: FlowSet, table: str) -> list[FlowRecord]:
     """The flows that read a table, or what derives from it."""
     derived, found = {table}, []
-    waiting = [record for record in state.records.flows.values() if not record.is_archived]
+    waiting = [record for record in records.flows.values() if not record.is_archived]
     while reading := [record for record in waiting if not derived.isdisjoint(_inputs(flows, record.name))]:
         found += reading
         derived |= {record.name for record in reading}

@@ -15,9 +15,11 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headgate.config.durations import parse_duration
+from headgate.config.live import LiveProject
 from headgate.dataflow.demands import Demand
 from headgate.dataflow.flow import Flow, MaterializedView
 from headgate.dataflow.graph import Scan
@@ -27,12 +29,15 @@ from headgate.runtime.flows.definitions import each_flow, read_statements, view_
 from headgate.runtime.flows.flows import FlowPlan, Planner, RunningFlow, open_flow, table_path
 from headgate.runtime.flows.replicas import Replicas
 from headgate.runtime.spark.problems import flow_problem
+from headgate.runtime.stages.batch import BatchFactory
+from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.procedures import Procedure, ProcedureStage, check_zones
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage, zone_of
-from headgate.runtime.stages.state import State
-from headgate.runtime.tables.catalog import TableEntry
+from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog
+from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import ARRANGEMENT, FLOW, FLOW_ARCHIVED, PROCEDURE, PROCEDURE_ARCHIVED, FlowRecord
+from headgate.runtime.tables.tables import Tables
 from headgate.sql.statements import TARGET_LAG
 from headgate.warehouse.spark_errors import condition_of
 from headgate.warehouse.spec import TableSpec
@@ -46,8 +51,27 @@ CatchUp = Callable[[Collection[str]], tuple[JobId, Sequence[BaseException]]]
 class FlowSet:
     """Which flows there are. They change only while no executor runs stages."""
 
-    def __init__(self, state: State, replicas: Replicas, catch_up: CatchUp) -> None:
-        self._state = state
+    def __init__(
+        self,
+        settings: LiveProject,
+        session: SparkSession,
+        tables: Tables,
+        catalog: WarehouseCatalog,
+        journal: Journal,
+        batches: BatchFactory,
+        materializer: Materializer,
+        replicas: Replicas,
+        catch_up: CatchUp,
+    ) -> None:
+        """`session` is the one that definitions are analysed in."""
+        self._settings = settings
+        self._session = session
+        self._tables = tables
+        self._catalog = catalog
+        self._journal = journal
+        self._records = journal.records
+        self._batches = batches
+        self._materializer = materializer
         self._replicas = replicas
         self._catch_up = catch_up
         self._flows: dict[str, RunningFlow] = {}
@@ -100,7 +124,7 @@ class FlowSet:
         waiting = [name for table in tables for name in self._stored(table)]
         while waiting:
             name = waiting.pop()
-            if name not in stages and (damage := self._state.tables.find_damaged(name)) is not None:
+            if name not in stages and (damage := self._tables.find_damaged(name)) is not None:
                 raise copy(damage)
             if name not in wanted:
                 wanted.add(name)
@@ -153,7 +177,7 @@ class FlowSet:
                 self._open_procedure(procedure)
         declared = {
             record.name.casefold(): (record.name, record.text)
-            for record in self._state.records.flows.values()
+            for record in self._records.flows.values()
             if record.text is not None and not record.is_archived
         }
         self._define(declared)
@@ -199,23 +223,23 @@ class FlowSet:
         Flows to build `again` come in an order in which each stands before those that read it.
         """
         problems = Problems()
-        statements = read_statements(self._state.project.flow_files, problems)
+        statements = read_statements(self._settings.current.flow_files, problems)
         for name, sql in declared.values():
             with problems.collected():
                 statements.append(view_statement(name, sql))
-        catalog = self._state.catalog.sources_only()
+        catalog = self._catalog.sources_only()
         for damaged in self._replicas.damaged:
             catalog.add(damaged)
         # Flows that were damaged, or over something damaged, are tried again.
         for name in self._aside:
-            self._state.tables.damaged.pop(name, None)
+            self._tables.damaged.pop(name, None)
         self._aside.clear()
         for stage in self._procedures.values():
             if stage.procedure.on in self._replicas.stages:
-                entry = self._state.catalog.find(stage.name)
+                entry = self._catalog.find(stage.name)
                 assert entry is not None
                 catalog.add(entry)
-        planner = Planner(self._state.sessions.small, catalog, self._recorded_columns)
+        planner = Planner(self._session, catalog, self._recorded_columns)
         fingerprints: dict[str, str] = {}
 
         def make(definition: Flow) -> FlowPlan:
@@ -255,98 +279,94 @@ class FlowSet:
             self._open_procedure(self._procedures[name].procedure, anew=True)
         self._open_late_procedures()
         self._build_procedures(job, failures)
-        self._late = [each for each in self._late if self._state.tables.find_damaged(each.on) is None]
+        self._late = [each for each in self._late if self._tables.find_damaged(each.on) is None]
         if self._late:
-            raise _no_table_for(self._late[0], self._state.catalog.names())
+            raise _no_table_for(self._late[0], self._catalog.names())
         live = {plan.name for plan in plans}
-        recorded = self._state.records.flows
+        recorded = self._records.flows
         gone = [name for name, record in recorded.items() if not record.is_archived and name not in live]
         if gone:
-            self._state.record([(FLOW_ARCHIVED, {"name": name}) for name in gone])
+            self._journal.record([(FLOW_ARCHIVED, {"name": name}) for name in gone])
         for name in gone:
             self._forget(name)
         self._flows = {
             plan.name.casefold(): self._flows[plan.name.casefold()]
             for plan in plans
-            if plan.name not in self._state.tables.damaged
+            if plan.name not in self._tables.damaged
         }
         self._declared = dict(declared)
         self._catch_up(())
 
     def _archive_procedures(self, kept: set[str]) -> None:
-        gone = [name for name in self._state.records.procedures if name not in kept]
+        gone = [name for name in self._records.procedures if name not in kept]
         if gone:
-            self._state.record([(PROCEDURE_ARCHIVED, {"name": name}) for name in gone])
+            self._journal.record([(PROCEDURE_ARCHIVED, {"name": name}) for name in gone])
 
     def _open_late_procedures(self) -> None:
         """Opens the procedures whose tables are there by now."""
-        ready = [each for each in self._late if self._state.catalog.find(each.on) is not None]
+        ready = [each for each in self._late if self._catalog.find(each.on) is not None]
         self._late = [each for each in self._late if each not in ready]
         for procedure in ready:
             self._open_procedure(procedure)
 
     def _open_procedure(self, procedure: Procedure, *, anew: bool = False) -> None:
         """Opens a procedure's table as the ledger has it; one that is new, or declared in another way, is to be built."""
-        state, spec = self._state, procedure.spec()
-        source = state.catalog.find(procedure.on)
+        spec = procedure.spec()
+        source = self._catalog.find(procedure.on)
         if source is None or source.is_fragment:
-            raise _no_table_for(procedure, state.catalog.names())
-        if not anew and state.catalog.find(procedure.name) is not None:
+            raise _no_table_for(procedure, self._catalog.names())
+        if not anew and self._catalog.find(procedure.name) is not None:
             raise DefiniteError(f"there is a table {procedure.name} already", hint="give the procedure another name")
-        record = state.records.procedures.get(procedure.name)
+        record = self._records.procedures.get(procedure.name)
         is_new = (
             anew or record is None or any(record[name] != value for name, value in _described(source, spec).items())
         )
-        before = state.records.archived_procedures.get(procedure.name, 0) if record is None else record["generation"]
+        before = self._records.archived_procedures.get(procedure.name, 0) if record is None else record["generation"]
         generation = before + is_new
         path = table_path(procedure.name, generation)
-        through = JobId(max(state.chain.newest - 1, NO_JOB))
-        table = state.tables.open(path, spec, state.records.checkpoints.get(path), through)
-        with state.lock:
-            state.tables.add(table)
-            state.catalog.add(TableEntry(procedure.name, spec.schema, StructType(), spec.key))
+        through = JobId(max(self._journal.chain.newest - 1, NO_JOB))
+        table = self._tables.open(path, spec, self._records.checkpoints.get(path), through)
+        with self._journal.lock:
+            self._tables.add(table)
+            self._catalog.add(TableEntry(procedure.name, spec.schema, StructType(), spec.key))
             self._procedures[procedure.name] = ProcedureStage(
-                replace(procedure, on=source.name), table, state.tables.by_name
+                replace(procedure, on=source.name), table, self._tables.by_name
             )
         if is_new:
             self._unbuilt[procedure.name] = generation
 
     def _build_procedures(self, job: JobId, failures: Sequence[BaseException]) -> None:
         """Calls new procedures with all that their tables have at the job, and makes what they gave durable."""
-        state = self._state
         for name, generation in list(self._unbuilt.items()):
             stage = self._procedures[name]
-            source = state.tables.get(stage.procedure.on)
+            source = self._tables.get(stage.procedure.on)
             if source.through < job:
                 raise FlowFailed(
                     f"procedure {name} cannot begin while {source.name} lags behind",
                     hint=str(next(iter(failures), "run its jobs first")),
                 )
             if job > NO_JOB:
-                batch = state.new_batch()
-                try:
+                with self._batches.open() as batch:
                     stage.build(job, batch)
-                finally:
-                    batch.close()
-            entry = state.catalog.find(source.name)
+            entry = self._catalog.find(source.name)
             assert entry is not None
             body = {"name": name, "generation": generation, **_described(entry, stage.target.spec)}
             tables = [(found, stage.target.through) for found in stage.target.physical()]
-            state.checkpoint(tables, [(PROCEDURE, body)])
+            self._materializer.checkpoint(tables, [(PROCEDURE, body)])
             del self._unbuilt[name]
 
     def _is_stale(self, plan: FlowPlan) -> bool:
-        record = self._state.records.flows.get(plan.name)
+        record = self._records.flows.get(plan.name)
         return record is None or record.is_archived or record.fingerprint != plan.fingerprint
 
     def _recorded_columns(self, flow: str) -> StructType | None:
-        record = self._state.records.flows.get(flow)
+        record = self._records.flows.get(flow)
         if record is None or record.is_archived or record.columns is None:
             return None
         return StructType.fromJson(dict(record.columns))
 
     def _refuse_changed_history(self, plan: FlowPlan) -> None:
-        record = self._state.records.flows.get(plan.name)
+        record = self._records.flows.get(plan.name)
         if record is None or record.is_archived or not record.is_versioned or record.fingerprint == plan.fingerprint:
             return
         raise FlowError(
@@ -357,7 +377,7 @@ class FlowSet:
 
     def _is_over_damaged(self, plan: FlowPlan) -> bool:
         """Whether a flow reads a table that could not be opened: then it is not opened either."""
-        damaged = self._state.tables.damaged
+        damaged = self._tables.damaged
         below = next((name for name in plan.tables_read if name in damaged), None)
         if below is None:
             return False
@@ -382,36 +402,36 @@ class FlowSet:
     def _set_aside(self, plan: FlowPlan, damage: CorruptWarehouse) -> None:
         self._forget(plan.name)
         self._aside[plan.name] = plan
-        self._state.tables.damaged[plan.name] = damage
+        self._tables.damaged[plan.name] = damage
 
     def _keep(self, plan: FlowPlan, text: str | None) -> None:
         """Goes on with a flow that computes as before."""
-        record = self._state.records.flows[plan.name]
+        record = self._records.flows[plan.name]
         running = self.find(plan.name)
         if running is None:
             self._add(self._opened(plan, record.generation, NO_JOB))
         else:
             running.plan = plan
         if record.text != text:
-            self._state.record([(FLOW, replace(record, text=text).body())])
+            self._journal.record([(FLOW, replace(record, text=text).body())])
 
     def _opened(self, plan: FlowPlan, generation: int, through: JobId) -> RunningFlow:
         return open_flow(
             plan,
             generation,
-            self._state.tables,
-            self._state.records.checkpoints,
+            self._tables,
+            self._records.checkpoints,
             through,
             self._replicas.stages.__getitem__,
-            self._state.chain.newest_commit_at,
+            self._journal.chain.newest_commit_at,
         )
 
     def _add(self, flow: RunningFlow) -> None:
-        tables, records = self._state.tables, self._state.records
-        with self._state.lock:
+        tables, records = self._tables, self._records
+        with self._journal.lock:
             self._forget(flow.plan.name)
             self._flows[flow.plan.name.casefold()] = flow
-            self._state.catalog.add(flow.plan.entry)
+            self._catalog.add(flow.plan.entry)
             for table in flow.tables():
                 tables.add(table)
         for demand in self.demands():
@@ -433,13 +453,12 @@ class FlowSet:
                     tables.folder(record.path).delete_folder()
 
     def _forget(self, name: str) -> None:
-        with self._state.lock:
+        with self._journal.lock:
             old = self._flows.pop(name.casefold(), None)
             if old is not None:
-                self._state.catalog.remove(name)
+                self._catalog.remove(name)
                 for table in old.tables():
-                    self._state.kept.forget(table.name)
-                    self._state.tables.remove(table.name)
+                    self._tables.remove(table.name)
 
     def _build_or_defer(
         self,
@@ -479,43 +498,41 @@ class FlowSet:
         """
         if plan.entry.is_versioned:
             self._replicas.warn_of_missed_versions(plan.name, plan.tables_read[0])
-        before = self._state.records.flows.get(plan.name)
+        before = self._records.flows.get(plan.name)
         generation = before.generation + 1 if before is not None else 1
         flow = self._opened(plan, generation, JobId(job - 1))
         inputs = {name for stage in flow.stages for name in stage.inputs} - {table.name for table in flow.tables()}
         for name in inputs:
-            if self._state.tables.get(name).through < job:
+            if self._tables.get(name).through < job:
                 raise FlowFailed(
                     f"flow {plan.name} cannot be built while {name} lags behind",
                     where=plan.flow.where,
                     hint=str(next(iter(failures), "run its jobs first")),
                 )
-        batch = self._state.new_batch()
         try:
-            for stage in flow.stages:
-                assert not isinstance(stage, ReplicaStage)
-                stage.build(job, batch)
+            with self._batches.open() as batch:
+                for stage in flow.stages:
+                    assert not isinstance(stage, ReplicaStage)
+                    stage.build(job, batch)
         except (PySparkException, Py4JError) as error:
             why, where = flow_problem(error, plan.flow)
             raise FlowFailed(f"flow {plan.name} could not be built at job {job}: {why}", where=where) from error
-        finally:
-            batch.close()
         columns = plan.entry.schema.jsonValue() if plan.entry.is_versioned else None
         record = FlowRecord(plan.name, plan.fingerprint, generation, plan.entry.is_versioned, text, columns=columns)
         tables = [(found, job) for table in flow.tables() for found in table.physical()]
         waiting = [
             (FLOW, replace(known, fingerprint="").body())
-            for name, known in self._state.records.flows.items()
+            for name, known in self._records.flows.items()
             if name in again and plan.name in again[name].tables_read
         ]
         forgotten = self._forgotten_arrangements(flow)
-        self._state.checkpoint(tables, [(FLOW, record.body()), *forgotten, *waiting])
+        self._materializer.checkpoint(tables, [(FLOW, record.body()), *forgotten, *waiting])
         self._add(flow)
 
     def _forgotten_arrangements(self, flow: RunningFlow) -> list[tuple[str, dict[str, Any]]]:
         """Entries that let go of arrangements of the tables that a flow's new ones replace."""
         names = {table.name for table in flow.tables()}
-        stale = [record for record in self._state.records.arrangements.values() if record.table in names]
+        stale = [record for record in self._records.arrangements.values() if record.table in names]
         return [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
 
 

@@ -6,7 +6,7 @@ A source that cannot be reached now delivers no tables; what the ledger knows of
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -18,19 +18,17 @@ from headgate.capture.source import Source, SourceTable
 from headgate.dataflow.relation import quoted
 from headgate.delta.changes import ROW_NUMBER, JobId
 from headgate.errors import ConfigError, CorruptWarehouse, DefiniteError, FlowFailed
+from headgate.runtime.stages.batch import BatchFactory
+from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.replica_stage import ReplicaStage
-from headgate.runtime.stages.state import Entries, State
 from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog, hidden_of, source_entry
-from headgate.runtime.tables.records import ARRANGEMENT, SOURCE_TABLE, Records
-from headgate.runtime.tables.stored import KeptViews
+from headgate.runtime.tables.journal import Entries, Journal
+from headgate.runtime.tables.records import ARRANGEMENT, SOURCE_TABLE
 from headgate.runtime.tables.tables import INTERNAL, Tables
 from headgate.runtime.tables.wider import outgrown, widened
 from headgate.warehouse.spec import TableSpec
-from headgate.warehouse.store import Verify
 
 _LOGGER = logging.getLogger(__name__)
-
-Record = Callable[[Sequence[tuple[str, Mapping[str, Any]]]], None]
 
 
 class Replicas:
@@ -40,18 +38,17 @@ class Replicas:
         self,
         tables: Tables,
         catalog: WarehouseCatalog,
-        kept: KeptViews,
-        records: Records,
-        record: Record,
-        verify: Verify,
+        journal: Journal,
+        batches: BatchFactory,
+        materializer: Materializer,
     ) -> None:
         self.stages: dict[str, ReplicaStage] = {}
         self._tables = tables
         self._catalog = catalog
-        self._kept = kept
-        self._records = records
-        self._record = record
-        self._verify = verify
+        self._journal = journal
+        self._records = journal.records
+        self._batches = batches
+        self._materializer = materializer
 
     def open(self, source: Source, names: Iterable[str], newest: JobId) -> None:
         """Opens the replicas of a source's tables; those that are new to the warehouse begin after job `newest`."""
@@ -87,9 +84,8 @@ class Replicas:
     def declare(self, source: ProducerSource, table: SourceTable, newest: JobId) -> None:
         """A new table, from job `newest` on."""
         full = f"{source.name}.{table.name}"
-        self._record(
-            [(SOURCE_TABLE, {**self._described(full, table, newest, self._generation(full)), "declared": True})]
-        )
+        described = self._described(full, table, newest, self._generation(full))
+        self._journal.record([(SOURCE_TABLE, {**described, "declared": True})])
         source.declare(table)
         self.open(source, [table.name], newest)
 
@@ -99,11 +95,10 @@ class Replicas:
         record = self._records.sources[full]
         if not record.get("declared"):
             raise DefiniteError(f"the project file declares {full}", hint="remove it there")
-        self._record([(SOURCE_TABLE, {**record, "dropped": True})])
+        self._journal.record([(SOURCE_TABLE, {**record, "dropped": True})])
         source.forget(name)
         del self.stages[full]
         self._tables.remove(full)
-        self._kept.forget(full)
         self._catalog.remove(full)
 
     def are_narrow(self, source: Source) -> bool:
@@ -125,19 +120,18 @@ class Replicas:
         self._tables.damaged[full] = damage
         if self.stages.pop(full, None) is not None:
             self._tables.remove(full)
-            self._kept.forget(full)
             self._catalog.remove(full)
 
     def begin_anew(self, full: str, source: Source, newest: JobId, more: Entries) -> None:
         """Goes on with an empty replica in place of a damaged one, which its source fills again; `more` goes with that."""
         known = self._known(full)
         described = self._described(full, known, newest, self._generation(full) + 1)
-        self._record([(SOURCE_TABLE, {**described, "unfilled": True}), *more])
+        self._journal.record([(SOURCE_TABLE, {**described, "unfilled": True}), *more])
         self._open(source, known.name, known, filling=True)
 
     def filled(self, full: str) -> None:
         """The source has filled a replica that began anew."""
-        self._record([(SOURCE_TABLE, {**self._records.sources[full], "unfilled": False})])
+        self._journal.record([(SOURCE_TABLE, {**self._records.sources[full], "unfilled": False})])
 
     def widen(self, source: Source) -> None:
         """Gives replicas the columns that their tables at the source have more."""
@@ -150,9 +144,10 @@ class Replicas:
             # A table that changed in another way is stopped by its stage.
             if wider is None or wider == known:
                 continue
-            self._verify()
-            self.stages[full].target.main.widen(_spec(full, wider))
-            self._kept.forget(full)
+            self._journal.verify()
+            target = self.stages[full].target
+            target.main.widen(_spec(full, wider))
+            self._tables.add(target)
             self._remember(full, wider, JobId(self._records.sources[full]["since"]))
             self._catalog.add(source_entry(full, wider))
 
@@ -165,26 +160,22 @@ class Replicas:
         ]
         return [(full, wider) for full, wider in found if wider is not None]
 
-    def replace(self, full: str, wider: SourceTable, state: State, more: Entries) -> None:
+    def replace(self, full: str, wider: SourceTable, more: Entries) -> None:
         """Goes on with a copy of a replica that has wider types; `more` is written to the ledger together with that."""
         old = self.stages[full]
         job, generation = old.target.through, self._generation(full) + 1
         path, spec = _path(full, generation), _spec(full, wider)
         self._tables.folder(path).delete_folder()
         fresh = self._tables.open(path, spec, None, JobId(job - 1))
-        batch = state.new_batch()
-        try:
+        with self._batches.open() as batch:
             views = batch.views(old.target.count(job))
             query = f"SELECT {_cast(spec.schema, old.target.spec.columns)} FROM {views.whole(old.target, job)}"
             fresh.apply(batch.appeared(spec, query, job, views), job)
             stale = [record for record in self._records.arrangements.values() if record.table == full]
             forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
             described = self._described(full, wider, JobId(self._records.sources[full]["since"]), generation)
-            state.checkpoint([(fresh.main, job)], [(SOURCE_TABLE, described), *forgotten, *more])
-        finally:
-            batch.close()
+            self._materializer.checkpoint([(fresh.main, job)], [(SOURCE_TABLE, described), *forgotten, *more])
         self._delete_forgotten(full)
-        self._kept.forget(full)
         self._tables.add(fresh)
         self.stages[full] = ReplicaStage(old.source, wider.name, fresh)
         self._catalog.add(source_entry(full, wider))
@@ -249,7 +240,7 @@ class Replicas:
     def _remember(self, full: str, table: SourceTable, since: JobId) -> None:
         described = self._described(full, table, since, self._generation(full))
         declared = self._is_known(full) and self._records.sources[full].get("declared", False)
-        self._record([(SOURCE_TABLE, {**described, "declared": declared})])
+        self._journal.record([(SOURCE_TABLE, {**described, "declared": declared})])
 
     def _described(self, full: str, table: SourceTable, since: JobId, generation: int) -> dict[str, Any]:
         return {

@@ -10,7 +10,7 @@ from threading import RLock
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from headgate.dataflow.graph import Scan
 from headgate.dataflow.relation import column_list, quoted
@@ -25,8 +25,10 @@ from headgate.runtime.signal import Signal
 from headgate.runtime.spark.parser import SparkParser
 from headgate.runtime.spark.problems import query_problem
 from headgate.runtime.spark.views import Views
-from headgate.runtime.stages.state import State
+from headgate.runtime.tables.catalog import WarehouseCatalog
+from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.stored import StoredTable
+from headgate.runtime.tables.tables import Tables
 from headgate.sql.guard import require_select
 from headgate.sql.names import substituted
 from headgate.sql.positions import Unread
@@ -45,18 +47,29 @@ _LOOK_SECONDS = 0.1
 class Reader:
     """Answers from snapshots; may be used by many threads."""
 
-    def __init__(self, state: State, plan: Callable[[str], FlowPlan | None], storage: Folder, signal: Signal) -> None:
-        self._session = state.sessions.query
-        self._state = state
-        self._catalog = state.catalog
-        self._stored = state.tables.get
+    def __init__(
+        self,
+        session: SparkSession,
+        reading: SparkReading,
+        catalog: WarehouseCatalog,
+        tables: Tables,
+        journal: Journal,
+        plan: Callable[[str], FlowPlan | None],
+        storage: Folder,
+        signal: Signal,
+    ) -> None:
+        self._session = session
+        self._reading = reading
+        self._catalog = catalog
+        self._tables = tables
+        self._stored = tables.get
+        self._journal = journal
         self._plan = plan
         self._storage = storage
         self.reads = Reads(signal)
-        self._reading = SparkReading(state.sessions.context, state.sessions.health, state.scratch)
         self._evaluating = RLock()
         self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
-        self._parser = SparkParser(state.sessions.query)
+        self._parser = SparkParser(session)
 
     def through(self, table: str) -> JobId:
         """The newest job at which the table can be read."""
@@ -64,7 +77,7 @@ class Reader:
         if plan is None or plan.fragment is None:
             return self._stored(table).through
         inputs = [self._input_through(plan, name, node) for name, node in plan.fragment.inputs]
-        return min(inputs, default=self._state.chain.newest)
+        return min(inputs, default=self._journal.chain.newest)
 
     def oldest(self, tables: Collection[str]) -> JobId:
         """The oldest job that all of the tables still hold."""
@@ -92,7 +105,7 @@ class Reader:
 
     def pin(self, names: Collection[str], job: JobId | None) -> Snapshot:
         """The tables at one job, by default the newest that all of them have reached, kept until it is released."""
-        with self._state.lock:
+        with self._journal.lock:
             chosen = min((self.through(name) for name in names), default=JobId(0)) if job is None else job
             snapshot = Snapshot(self, chosen)
             try:
@@ -174,7 +187,7 @@ class Reader:
 
     def _known(self, name: str, where: Location | None = None) -> str:
         entry = self._catalog.find(name)
-        if entry is None and (damage := self._state.tables.find_damaged(name)) is not None:
+        if entry is None and (damage := self._tables.find_damaged(name)) is not None:
             raise copy(damage)
         if entry is None:
             close = difflib.get_close_matches(name, self._catalog.names(), n=1)

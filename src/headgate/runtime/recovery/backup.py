@@ -28,7 +28,8 @@ from headgate.runtime.recovery.manifest import CONTENT, FORMAT, CopiedFile, Mani
 from headgate.runtime.recovery.pinned import LEDGER, Moment, Part, Pinned, link, require_ledger
 from headgate.runtime.recovery.restored import RestoredSource, advice
 from headgate.runtime.spark.environment import make_private
-from headgate.runtime.stages.state import State
+from headgate.runtime.spark.scratch import Scratch
+from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.tables import INTERNAL
 from headgate.warehouse.lock import OwnerLock
 from headgate.warehouse.log import LOG, log_name
@@ -80,26 +81,28 @@ def backup(storage: str | Path, folder: str | Path, progress: OnCopied | None = 
 
 
 def back_up_open(
-    state: State,
+    storage: str,
+    journal: Journal,
+    scratch: Scratch,
     keeping: AbstractContextManager[object],
     folder: str | Path,
     progress: OnCopied | None = None,
 ) -> Manifest:
     """Copies a warehouse that is open; inside `keeping` nothing is vacuumed, trimmed or deleted."""
-    root = _local(state.project.storage)
+    root = _local(storage)
     target = _empty_target(root, folder)
-    place = state.scratch.new()
+    place = scratch.new()
     try:
         with keeping:
-            with state.lock:
-                state.settle()
+            with journal.lock:
+                journal.settle()
                 moment = Moment.of(root, place)
             pinned = moment.pin()
-            state.ledger.verify()
-        return _copy(root, place, pinned, target, state.ledger.verify, progress)
+            journal.verify()
+        return _copy(root, place, pinned, target, journal.verify, progress)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-        state.scratch.done([place])
+        scratch.done([place])
 
 
 def restore(

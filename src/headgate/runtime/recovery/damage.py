@@ -13,7 +13,7 @@ from headgate.capture.memory import MemorySource
 from headgate.capture.source import Source
 from headgate.errors import CorruptWarehouse, DefiniteError
 from headgate.runtime.flows.flows import FlowPlan
-from headgate.runtime.stages.state import Entries
+from headgate.runtime.tables.journal import Entries
 from headgate.runtime.tables.records import FLOW, Records
 
 BACKUP = "restore a backup: `headgate restore`"

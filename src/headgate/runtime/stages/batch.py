@@ -6,7 +6,8 @@ for the driver, and each source table's changes per transaction, which its repli
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from headgate.dataflow.relation import column_list
 from headgate.delta.changes import JOB, WEIGHT, JobId
+from headgate.runtime.spark.pools import POOL_PROPERTY
 from headgate.runtime.spark.scratch import Scratch
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.tables.jobs import JobChain
@@ -88,3 +90,26 @@ class Batch:
         for views in self._open.values():
             views.close()
         self.scratch.done(self._folders)
+
+
+@dataclass(frozen=True)
+class BatchFactory:
+    """Makes batches; several may be open at a time, in different threads."""
+
+    chain: JobChain
+    sessions: SparkSessions
+    kept: KeptViews
+    scratch: Scratch
+    many_rows: int
+    settle: Callable[[], None]
+
+    @contextmanager
+    def open(self, pool: str | None = None) -> Iterator[Batch]:
+        """A batch, whose Spark jobs go into a pool of Spark's scheduler if one is named."""
+        if pool is not None:
+            self.sessions.context.setLocalProperty(POOL_PROPERTY, pool)
+        batch = Batch(self.chain, self.sessions, self.kept, self.scratch, self.many_rows, self.settle)
+        try:
+            yield batch
+        finally:
+            batch.close()

@@ -21,7 +21,7 @@ from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse, FlowFailed, HeadgateError, HistoryLost, TransientError
 from headgate.runtime.spark.problems import flow_problem
 from headgate.runtime.spark.retrying import is_transient, retried
-from headgate.runtime.stages.batch import Batch
+from headgate.runtime.stages.batch import Batch, BatchFactory
 from headgate.runtime.stages.procedures import CallFailed
 from headgate.runtime.stages.stage import Stage
 from headgate.runtime.stages.view_stage import ViewStage
@@ -61,7 +61,7 @@ def batch_ends(chain: JobChain, sources: Iterable[Source], after: JobId, upto: J
 def run_stages(
     stages: Sequence[Stage],
     upto: JobId,
-    new_batch: Callable[[], Batch],
+    batches: BatchFactory,
     flow_of: Callable[[Stage], Flow | None],
     others: Iterable[Stage] = (),
 ) -> dict[str, BaseException]:
@@ -71,8 +71,7 @@ def run_stages(
     """
     failures: dict[str, BaseException] = {}
     behind: dict[str, JobId] = {stage.name: stage.target.through for stage in others}
-    batch = new_batch()
-    try:
+    with batches.open() as batch:
         for stage in stages:
             reach = min([upto, *(behind[name] for name in stage.inputs if name in behind)])
             try:
@@ -82,8 +81,6 @@ def run_stages(
                 failures[stage.name] = failure
             if stage.target.through < upto:
                 behind[stage.name] = stage.target.through
-    finally:
-        batch.close()
     return failures
 
 

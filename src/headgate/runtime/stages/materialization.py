@@ -8,11 +8,15 @@ that was paused must not undo its successor's work, so `verify` is asked before 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
 from headgate.delta.changes import JobId
 from headgate.runtime.stages.stage import Stage, tables_of
+from headgate.runtime.tables.journal import Entries, Journal
+from headgate.runtime.tables.records import CHECKPOINT
+from headgate.runtime.tables.tables import Tables
 from headgate.warehouse.folding import Prepared
 from headgate.warehouse.store import ForeignCommit, Verify
 from headgate.warehouse.versioned import VersionedTable
@@ -32,6 +36,22 @@ def durable_jobs(stages: Sequence[Stage]) -> list[tuple[VersionedTable, JobId]]:
             needed[name] = min(job, needed.get(name, job))
         found += [(table, job) for stored in tables_of(stage) for table in stored.physical()]
     return found[::-1]
+
+
+@dataclass(frozen=True)
+class Materializer:
+    """Makes tables durable."""
+
+    journal: Journal
+    tables: Tables
+    session: SparkSession
+
+    def checkpoint(self, tables: Sequence[tuple[VersionedTable, JobId]], more: Entries = ()) -> None:
+        """Commits each table at its job and records all their versions at once, together with `more`."""
+        self.journal.settle()
+        versions = materialize(tables, self.session, self.journal.verify)
+        body = {"tables": {self.tables.path(table): list(found) for table, found in versions}}
+        self.journal.record([*more, (CHECKPOINT, body)])
 
 
 def materialize(

@@ -1,4 +1,4 @@
-"""The ledger read as a whole: which jobs, tables, flows and checkpoints count."""
+"""The ledger read as a whole: which tables, flows and checkpoints count."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.delta.changes import NO_JOB, JobId
-from headgate.runtime.tables.jobs import Job
 from headgate.runtime.tables.tables import Checkpoint
 from headgate.warehouse.ledger import LedgerEntry
 
@@ -65,8 +64,6 @@ class ArrangementRecord:
 
 @dataclass
 class Records:
-    jobs: list[Job] = field(default_factory=list)
-    """As the ledger had them when it was opened; later ones are in the chain."""
     sources: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     flows: dict[str, FlowRecord] = field(default_factory=dict)
     arrangements: dict[tuple[str, tuple[str, ...]], ArrangementRecord] = field(default_factory=dict)
@@ -85,10 +82,7 @@ class Records:
     def of(entries: Iterable[LedgerEntry]) -> Records:
         records = Records()
         for entry in entries:
-            if entry.kind == JOB_CLOSED:
-                records.jobs.append(Job.from_body(entry.body))
-            else:
-                records.take(entry.kind, entry.body)
+            records.take(entry.kind, entry.body)
         return records
 
     def take(self, kind: str, body: Mapping[str, Any]) -> None:

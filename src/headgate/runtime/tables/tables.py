@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from headgate.dataflow.demands import Demand
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse
-from headgate.runtime.tables.stored import StoredTable
+from headgate.runtime.tables.stored import KeptViews, StoredTable
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.storage import Folder
@@ -48,6 +48,7 @@ class Tables:
         self.damaged: dict[str, CorruptWarehouse] = {}
         """Tables that could not be opened, and those that read them, by name: nobody answers from them."""
         self._paths: dict[int, str] = {}
+        self.kept = KeptViews()
 
     def open(self, path: str, spec: TableSpec, checkpoint: Checkpoint | None, through: JobId) -> StoredTable:
         """Opens the table at its checkpoint, or creates it empty at job `through`; `add` makes it known by name."""
@@ -58,7 +59,8 @@ class Tables:
         return next((error for known, error in self.damaged.items() if known.casefold() == name.casefold()), None)
 
     def add(self, table: StoredTable) -> None:
-        """Makes the table the one of its name."""
+        """Makes the table, which is new or has other columns now, the one of its name."""
+        self.kept.forget(table.name)
         self.damaged.pop(table.name, None)
         self._tables[table.name] = table
 
@@ -75,6 +77,7 @@ class Tables:
         return found
 
     def remove(self, name: str) -> None:
+        self.kept.forget(name)
         self._tables.pop(name, None)
 
     def folder(self, path: str) -> Folder:

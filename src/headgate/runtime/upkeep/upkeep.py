@@ -8,19 +8,20 @@ from pathlib import Path
 from threading import RLock
 
 from headgate.capture.source import Source
+from headgate.config.live import LiveProject
 from headgate.dataflow.demands import Demand
 from headgate.delta.changes import JobId
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.reading.reader import Reader
-from headgate.runtime.stages.batch import Batch
+from headgate.runtime.stages.batch import Batch, BatchFactory
 from headgate.runtime.stages.dimension_stage import DimensionStage
-from headgate.runtime.stages.materialization import durable_jobs
+from headgate.runtime.stages.materialization import Materializer, durable_jobs
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage, tables_of
-from headgate.runtime.stages.state import State
+from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import ARRANGEMENT, ArrangementRecord
 from headgate.runtime.tables.stored import StoredTable
-from headgate.runtime.tables.tables import arrangement_path
+from headgate.runtime.tables.tables import Tables, arrangement_path
 
 
 class Upkeep:
@@ -28,39 +29,45 @@ class Upkeep:
 
     def __init__(
         self,
-        state: State,
+        settings: LiveProject,
+        journal: Journal,
+        tables: Tables,
         flows: FlowSet,
         sources: Mapping[str, Source],
-        replicas: Mapping[str, ReplicaStage],
         reader: Reader,
+        batches: BatchFactory,
+        materializer: Materializer,
     ) -> None:
-        self._state = state
-        self._replicas = replicas
+        self._settings = settings
+        self._journal = journal
+        self._tables = tables
         self._flows = flows
         self._sources = sources
         self._reader = reader
+        self._batches = batches
+        self._materializer = materializer
         self._lock = RLock()
 
     @property
     def held_bytes(self) -> int:
         """Changes that are not materialized or that somebody may still read."""
-        return sum(table.overlay_bytes for _, table in self._state.tables.physical())
+        return sum(table.overlay_bytes for _, table in self._tables.physical())
 
     @property
     def unmaterialized_bytes(self) -> int:
         """Of these, in tables that have jobs which their Delta table lacks."""
-        tables = [table for _, table in self._state.tables.physical()]
+        tables = [table for _, table in self._tables.physical()]
         return sum(table.overlay_bytes for table in tables if table.base_through < table.through)
 
     @property
     def is_behind(self) -> bool:
         """Whether a table has jobs that its Delta table lacks, changes or not."""
-        return any(table.base_through < table.through for _, table in self._state.tables.physical())
+        return any(table.base_through < table.through for _, table in self._tables.physical())
 
     @property
     def has_files(self) -> bool:
         """Whether a bulk load lies in files that want to be folded."""
-        return any(table.has_files for _, table in self._state.tables.physical())
+        return any(table.has_files for _, table in self._tables.physical())
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -73,7 +80,7 @@ class Upkeep:
         with self._lock:
             self.arrange()
             self.release()
-            if self.has_files or self.held_bytes > self._state.project.limits.overlay_bytes:
+            if self.has_files or self.held_bytes > self._settings.current.limits.overlay_bytes:
                 self.materialize()
 
     def arrange(self) -> None:
@@ -81,15 +88,14 @@ class Upkeep:
 
         An arrangement is durable together with its table, at the same job, so everything is materialized with it.
         """
-        tables = self._state.tables
+        tables = self._tables
         with self._lock:
             wanted = [demand for demand in self._flows.demands() if tables.missing(demand)]
             if not wanted:
                 return
             jobs = {id(table): job for table, job in durable_jobs(self._flows.stages())}
             records = []
-            batch = self._state.new_batch()
-            try:
+            with self._batches.open() as batch:
                 for demand in wanted:
                     table = tables.get(demand.table)
                     with table.lock:
@@ -99,26 +105,24 @@ class Upkeep:
                     path = arrangement_path(demand)
                     record = ArrangementRecord(demand.table, demand.by, demand.columns, path)
                     records.append((ARRANGEMENT, record.body()))
-            finally:
-                batch.close()
             if records:
-                self._state.checkpoint(durable_jobs(self._flows.stages()), records)
+                self._materializer.checkpoint(durable_jobs(self._flows.stages()), records)
 
     def _fill_arrangement(self, demand: Demand, table: StoredTable, batch: Batch) -> None:
         """Makes a new arrangement from the table's rows as they are now."""
         job = table.through
-        arrangement = self._state.tables.new_arrangement(demand, JobId(job - 1))
+        arrangement = self._tables.new_arrangement(demand, JobId(job - 1))
         views = batch.views(table.main.count(job))
         rows = f"SELECT * FROM {views.whole(table, job)}"
         arrangement.apply(batch.appeared(arrangement.spec, rows, job, views), job)
-        self._state.tables.attach(demand, arrangement)
+        self._tables.attach(demand, arrangement)
 
     def release(self) -> None:
         """Lets go of what no retained job, and no stage that lags behind, can ask for."""
-        state = self._state
-        with state.lock:
-            newest = state.chain.newest
-            retained = max(state.records.readable_from, newest - state.project.retention.jobs + 1, 0)
+        journal = self._journal
+        with journal.lock:
+            oldest = journal.chain.newest - self._settings.current.retention.jobs + 1
+            retained = max(journal.records.readable_from, oldest, 0)
             stages = self._flows.stages()
             for stage in stages:
                 readers = [reader.target.through for reader in stages if stage.name in reader.inputs]
@@ -130,19 +134,19 @@ class Upkeep:
 
     def materialize(self) -> None:
         """Folds every table's overlay into its Delta table and records the versions."""
-        state = self._state
+        journal, tables = self._journal, self._tables
         with self._lock:
-            state.checkpoint(durable_jobs(self._flows.stages()))
+            self._materializer.checkpoint(durable_jobs(self._flows.stages()))
             # A damaged table may be restored, and then goes on from where it was.
-            for name, source in self._sources.items() if not state.tables.damaged else ():
-                source.log.trim(state.chain.position(name, self._durable(name)))
-            for _, table in state.tables.physical():
-                table.vacuum(verify=state.ledger.verify)
-            if not state.tables.damaged:
-                state.forget_jobs(
-                    min((table.base_through for _, table in state.tables.physical()), default=state.chain.newest)
+            for name, source in self._sources.items() if not tables.damaged else ():
+                source.log.trim(journal.chain.position(name, self._durable(name)))
+            for _, table in tables.physical():
+                table.vacuum(verify=journal.verify)
+            if not tables.damaged:
+                journal.forget_jobs(
+                    min((table.base_through for _, table in tables.physical()), default=journal.chain.newest)
                 )
-            state.scratch.clean(self._folders_in_use)
+            self._batches.scratch.clean(self._folders_in_use)
 
     def materialize_stages(self, names: Collection[str]) -> None:
         """The same for the tables of some stages, with which all that read them are given: on opening, a stage goes on from
@@ -156,17 +160,18 @@ class Upkeep:
                 for stored in tables_of(stage)
                 for table in stored.physical()
             }
-            self._state.checkpoint([(table, job) for table, job in durable_jobs(stages) if id(table) in chosen])
+            self._materializer.checkpoint([(table, job) for table, job in durable_jobs(stages) if id(table) in chosen])
 
     def _folders_in_use(self) -> set[str]:
-        tables = self._state.tables.physical()
+        tables = self._tables.physical()
         return {Path(file).parent.name for _, table in tables for file in table.overlay_files}
 
     def _durable(self, source: str) -> JobId:
         """The job up to which every stage that reads the source's log has all that it needs in its tables."""
-        replicas = {name for name, stage in self._replicas.items() if stage.source.name == source}
-        readers = [stage for stage in self._flows.stages() if stage.name in replicas or _reads_log(stage, replicas)]
-        return min((stage.target.main.base_through for stage in readers), default=self._state.chain.newest)
+        stages = self._flows.stages()
+        replicas = {stage.name for stage in stages if isinstance(stage, ReplicaStage) and stage.source.name == source}
+        readers = [stage for stage in stages if stage.name in replicas or _reads_log(stage, replicas)]
+        return min((stage.target.main.base_through for stage in readers), default=self._journal.chain.newest)
 
 
 def _reads_log(stage: Stage, replicas: set[str]) -> bool:
