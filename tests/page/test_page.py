@@ -111,7 +111,7 @@ def test_a_query_that_is_wrong_gets_what_to_do(page: Page, server: Server) -> No
 
 def test_a_waiting_query_is_shown_and_can_be_cancelled(page: Page, server: Server, market: Warehouse) -> None:
     page.goto(server.url)
-    with market._running.paused():
+    with market._engine.executor.paused():
         sell(market, (200, "tea", 1))
         page.get_by_label("SQL").fill("SELECT * FROM best")
         page.get_by_role("button", name="Run").click()

@@ -71,7 +71,7 @@ def test_changes_are_materialized_when_they_are_many_while_readers_read(
                 transaction.insert("accounts", {"id": number, "branch": number % 7, "balance": 1})
         assert sum(totals(bank.sql(ALL)).values()) == 4000
         eventually(lambda: any(action.what == "materialization" for action in bank.status.actions))
-        eventually(lambda: bank._upkeep.unmaterialized_bytes == 0)
+        eventually(lambda: bank._engine.upkeep.unmaterialized_bytes == 0)
         assert totals(held) == {0: 1}
         assert sum(totals(bank.sql(ALL)).values()) == 4000
 

@@ -71,7 +71,7 @@ def test_procedures_of_a_zone_take_each_job_together_in_order(tmp_path: Path, sp
         bank.sql("SELECT * FROM one").close()
         bank.sql("SELECT * FROM two").close()
         bank.sql("SELECT * FROM totals").close()
-        batches = [(run.stage, run.after, run.upto) for run in bank._running.runs]
+        batches = [(run.stage, run.after, run.upto) for run in bank._engine.executor.runs]
     assert [job for _, job in order] == [1, 1, 2, 2, 3, 3]
     # Stages outside of the zone are not held back by it.
     assert batches.count(("bank.accounts", 0, 3)) == batches.count(("totals", 0, 3)) == 1

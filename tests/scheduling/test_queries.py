@@ -251,7 +251,7 @@ def test_a_cancelled_query_lets_go_of_everything(bank: Warehouse) -> None:
         except Exception as error:
             errors.append(error)
 
-    with bank._running.paused():
+    with bank._engine.executor.paused():
         deposit(bank, (2, 1, 5))
         waiting = threading.Thread(target=ask)
         waiting.start()
@@ -259,13 +259,13 @@ def test_a_cancelled_query_lets_go_of_everything(bank: Warehouse) -> None:
         session.cancel()
         waiting.join(PATIENCE)
     assert isinstance(errors[0], Cancelled)
-    assert bank._scheduler.waiting == 0 and not bank._cutter.waiting  # type: ignore[union-attr]
+    assert bank._scheduler.waiting == 0 and not bank._cutter.waiting
     assert totals(session.sql(ALL)) == {1: 15}
 
 
 def test_an_interrupted_query_lets_go_of_everything(bank: Warehouse) -> None:
     deposit(bank, (1, 1, 10))
-    with bank._running.paused():
+    with bank._engine.executor.paused():
         # As Ctrl-C does: the signal reaches the main thread, which waits.
         main = threading.main_thread().ident
         assert main is not None
@@ -273,7 +273,7 @@ def test_an_interrupted_query_lets_go_of_everything(bank: Warehouse) -> None:
         interruption.start()
         with pytest.raises(KeyboardInterrupt):
             bank.sql(ALL)
-    assert bank._scheduler.waiting == 0 and not bank._cutter.waiting  # type: ignore[union-attr]
+    assert bank._scheduler.waiting == 0 and not bank._cutter.waiting
     assert totals(bank.sql(ALL)) == {1: 10}
 
 
@@ -322,7 +322,7 @@ def test_cancelling_a_session_ends_what_it_reads(tmp_path: Path, spark_sessions:
         session, idle = bank.session(), bank.sql(ALL)
         with session.sql(ENDLESS) as answer:
             reading = threads.submit(answer.to_arrow)
-            eventually(lambda: bank._reader.reads.running == 1)
+            eventually(lambda: bank._engine.reader.reads.running == 1)
             session.cancel()
             with pytest.raises(Cancelled):
                 reading.result(60)

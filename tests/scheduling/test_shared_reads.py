@@ -47,10 +47,10 @@ def test_open_answers_to_the_same_query_share_their_rows(tmp_path: Path, spark_s
 def test_readers_crowd_spark_when_they_are_more_than_its_slots(tmp_path: Path, spark_sessions: SparkSessions) -> None:
     with open_bank(tmp_path) as bank, ExitStack() as reading:
         for crowded in (False, False, True):
-            reading.enter_context(bank._reader.reads.counted())
-            assert bank.is_saturated() is crowded
+            reading.enter_context(bank._engine.reader.reads.counted())
+            assert bank._engine.is_saturated() is crowded
         reading.close()
-        assert not bank.is_saturated()
+        assert not bank._engine.is_saturated()
 
 
 def test_what_is_defined_anew_is_not_shared_with_what_was(tmp_path: Path, spark_sessions: SparkSessions) -> None:

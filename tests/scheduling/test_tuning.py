@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -44,10 +45,8 @@ class Parts:
         self.clock = ManualClock(NOON)
         self.ledger = Ledger.open(wanted.storage, "me", self.clock.now)
         self.settings = LiveProject(wanted)
-        self.tuning = Tuning(self.settings, Journal(self.ledger), self._apply)
-
-    def _apply(self, changed: Project) -> None:
-        self.settings.current = changed
+        upkeep = cast(Any, SimpleNamespace(release=lambda: None))
+        self.tuning = Tuning(self.settings, Journal(self.ledger), {}, upkeep)
 
     def pace(self) -> GearSettings:
         shop = self.settings.current.sources["shop"]

@@ -28,7 +28,7 @@ def bank(spark_sessions: SparkSessions, tmp_path: Path) -> Iterator[Warehouse]:
             deposit(warehouse, (account, 1, 100))
             with warehouse.sql("SELECT total FROM totals") as answer:
                 assert answer.job == account
-        warehouse._upkeep.release()
+        warehouse._engine.upkeep.release()
         yield warehouse
 
 
@@ -39,12 +39,15 @@ def test_a_table_that_was_left_far_behind_catches_up_to_what_the_others_hold(ban
 
 
 def test_without_a_common_snapshot_nothing_is_served(bank: Warehouse) -> None:
-    with bank._running.paused(), pytest.raises(TooStale, match="there is no snapshot that all of totals, names hold"):
+    with (
+        bank._engine.executor.paused(),
+        pytest.raises(TooStale, match="there is no snapshot that all of totals, names hold"),
+    ):
         bank.session().sql(BOTH, max_staleness=0, deadline=0.1, when_stale="serve")
 
 
 def test_a_session_that_would_go_back_is_refused_or_told(bank: Warehouse) -> None:
-    with bank._running.paused():
+    with bank._engine.executor.paused():
         with pytest.raises(TooStale, match=f"the session has seen job {JOBS} already"):
             bank.sql("SELECT name FROM names", max_staleness="any", deadline=0.1)
         with bank.sql("SELECT name FROM names", max_staleness="any", deadline=0.1, when_stale="serve") as answer:

@@ -116,7 +116,7 @@ def test_a_session_remembers(client: Client, bank: Warehouse) -> None:
 
 def test_a_missed_deadline_is_a_timeout_and_counted(client: Client, server: Server, bank: Warehouse) -> None:
     totals(client)
-    with bank._running.paused():
+    with bank._engine.executor.paused():
         deposit(bank, (next(numbers(bank)), 1, 1))
         heard = query(server.url, ALL, deadline="100ms")
         assert heard.status == 504 and heard.error["kind"] == "TooStale" and "SERVE" in heard.error["hint"]
@@ -134,7 +134,7 @@ def test_a_missed_deadline_is_a_timeout_and_counted(client: Client, server: Serv
 def test_a_client_that_vanishes_while_it_waits_leaves_nothing_behind(server: Server, bank: Warehouse) -> None:
     place = urlsplit(server.url)
     body = json.dumps({"sql": ALL})
-    with bank._running.paused():
+    with bank._engine.executor.paused():
         deposit(bank, (next(numbers(bank)), 1, 1))
         connection = socket.create_connection((str(place.hostname), place.port or 0))
         head = f"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -151,7 +151,7 @@ def test_a_client_that_vanishes_while_it_reads_stops_spark(server: Server, clien
     # Some hours of work, in tasks of less than a second: Spark without code generation ends none of them halfway.
     heavy = "SELECT max(sqrt(id)) FROM range(0, 20000000000, 1, 20000)"
     impatient = headgate.client.connect(server.url, timeout=2)
-    tracker = bank._sessions.context.statusTracker()
+    tracker = bank._engine.sessions.context.statusTracker()
     with pytest.raises(TransientError, match="in time"):
         impatient.sql(heavy)
     eventually(lambda: not server._service.queries.running)

@@ -159,7 +159,6 @@ class Background:
         self._not_before = time.monotonic() + _PATIENCE.total_seconds()
         job = scheduler.cutter.submit(need).result().job
         self._not_before = 0.0
-        scheduler.executor.want(tables, job)
         scheduler.executor.settle(tables, job)
 
     def _goals(self) -> list[TableGoal]:

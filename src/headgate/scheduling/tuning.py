@@ -10,13 +10,14 @@ The project itself never changes: each change makes another one of the file's an
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from headgate.capture.source import Source
 from headgate.config.document import locate_key, read_value
 from headgate.config.durations import format_duration
 from headgate.config.fields import Settings
@@ -28,6 +29,7 @@ from headgate.config.sources import PostgresSourceSettings
 from headgate.errors import ConfigError, DefiniteError, MultipleProblems
 from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import SETTING
+from headgate.runtime.upkeep.upkeep import Upkeep
 
 Value = Any
 """As the project file would have it: durations as text, sizes in bytes, lists and mappings plain."""
@@ -67,11 +69,11 @@ class Paced(Protocol):
 class Tuning:
     """The settings of an open warehouse; may be used from any thread."""
 
-    def __init__(self, settings: LiveProject, journal: Journal, apply: Callable[[Project], None]) -> None:
-        """`apply` makes the warehouse go on with another project."""
+    def __init__(self, settings: LiveProject, journal: Journal, sources: Mapping[str, Source], upkeep: Upkeep) -> None:
         self._settings = settings
         self._journal = journal
-        self._apply = apply
+        self._sources = sources
+        self._upkeep = upkeep
         self._file = settings.current
         self._lock = RLock()
         self._changed: dict[str, Value] = {}
@@ -151,6 +153,17 @@ class Tuning:
         file = _value(self._file, name) if name in _names(self._file) else None
         body = {"name": name, "before": before, "after": after, "file": file, "who": who, "kind": kind}
         self._journal.record([(SETTING, body)])
+
+    def _apply(self, project: Project) -> None:
+        """Goes on with other settings. Most parts read them when they need them, these are told."""
+        self._settings.current = project
+        for name, source in self._sources.items():
+            source.log.limit_bytes = project.limits.stream_bytes
+            settings = project.sources[name]
+            if isinstance(settings, PostgresSourceSettings) and isinstance(source, Paced):
+                source.change_pace(settings.pace)
+        # Fewer jobs may be retained.
+        self._upkeep.release()
 
     def _project(self, changed: Mapping[str, Value]) -> Project:
         project = self._file

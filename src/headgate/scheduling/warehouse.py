@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 
-from headgate.capture.source import Sample
+from pyspark.sql import SparkSession
+
+from headgate.capture.memory import MemorySource
+from headgate.capture.producer import ProducerSource
+from headgate.capture.source import Source, SourceTable
 from headgate.clock import Clock, SystemClock
 from headgate.config.project import load_project
 from headgate.config.settings import Project
-from headgate.config.sources import PostgresSourceSettings
 from headgate.delta.changes import JobId
+from headgate.errors import DefiniteError, raise_all
 from headgate.runtime.engine import CAPTURE_WINDOW, Engine
+from headgate.runtime.execution.executor import Executor
+from headgate.runtime.flows.descriptions import TableDescription, describe_tables
+from headgate.runtime.flows.explain import Explanation, explain_flow
+from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.recovery.backup import OnCopied, back_up_open
 from headgate.runtime.recovery.manifest import Manifest
 from headgate.runtime.sources.progress import OnProgress, default_progress
+from headgate.runtime.sources.sources import find_producer_source, find_source
 from headgate.runtime.stages.procedures import Procedure
+from headgate.runtime.stages.view_stage import ViewStage
+from headgate.runtime.tables.jobs import Job
+from headgate.runtime.tables.stored import BatchViews, KeptViews, StoredTable
 from headgate.runtime.tables.tables import INTERNAL
 from headgate.scheduling.background import Background
 from headgate.scheduling.bound import Duration
@@ -26,7 +40,7 @@ from headgate.scheduling.leases import Leases
 from headgate.scheduling.scheduler import Scheduler
 from headgate.scheduling.session import Answer, Session
 from headgate.scheduling.status import WarehouseStatus, observe
-from headgate.scheduling.tuning import Paced, Tuning
+from headgate.scheduling.tuning import Tuning
 from headgate.warehouse.store import Step, no_step
 
 
@@ -56,7 +70,7 @@ def open_warehouse(
     )
 
 
-class Warehouse(Engine):
+class Warehouse:
     """Use it in a `with` block; its methods may be called from any thread."""
 
     def __init__(
@@ -67,37 +81,41 @@ class Warehouse(Engine):
         step: Step,
         progress: OnProgress | None = None,
         procedures: Sequence[Procedure] = (),
+        executor: type[Executor] = Executor,
     ) -> None:
-        self._cutter: Cutter | None = None
-        self._background: Background | None = None
-        super().__init__(project, clock, takeover, step, progress, procedures)
-        try:
-            self._cutter = Cutter(self._sources, clock, CAPTURE_WINDOW, self, self._signal)
+        """`executor` is how stages run; benchmarks have others, to compare."""
+        self._closing = threading.RLock()
+        with ExitStack() as opened:
+            self._engine = engine = Engine(project, clock, takeover, step, progress, procedures, executor)
+            opened.callback(engine.close)
+            self._cutter = Cutter(engine.sources, clock, CAPTURE_WINDOW, engine, engine.signal)
+            opened.callback(self._cutter.close)
             self._scheduler = Scheduler(
-                self._settings,
+                engine.settings,
                 clock,
-                self._journal,
-                self._catalog,
-                self._flows,
-                self._reader,
-                self._running,
+                engine.journal,
+                engine.catalog,
+                engine.flows,
+                engine.reader,
+                engine.executor,
                 self._cutter,
-                self._sources,
-                self._signal,
+                engine.sources,
+                engine.signal,
             )
-            self._leases = Leases(self._settings)
+            self._leases = Leases(engine.settings)
             self.history = History(self._scheduler, Path(project.storage) / INTERNAL)
             """The latest jobs and queries."""
-            self._tuning = Tuning(self._settings, self._journal, self._take)
+            self._tuning = Tuning(engine.settings, engine.journal, engine.sources, engine.upkeep)
             self._session = self.session()
-            self._background = Background(self._scheduler, self._upkeep, self._leases, self.history)
-        except BaseException:
-            self._shut()
-            raise
+            self._background = Background(self._scheduler, engine.upkeep, self._leases, self.history)
+            opened.callback(self._background.close)
+            self._opened = opened.pop_all()
+
+    # asking
 
     def session(self) -> Session:
         """A reader of its own: its `SET`s hold for it alone, and its answers never go back in time."""
-        self._require_open()
+        self._engine.require_open()
         return Session(self._scheduler, self._leases, self.history)
 
     def sql(
@@ -114,20 +132,179 @@ class Warehouse(Engine):
         The bound can be given here, in the query's tail, by `SET`, or in the project file; here counts first. With a
         job, that snapshot is read, whatever its age. All calls share one session; `session()` gives others.
         """
-        self._require_open()
+        self._engine.require_open()
         return self._session.sql(text, job, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale)
+
+    def table(self, name: str, job: int | None = None) -> SnapshotAnswer:
+        """All rows of a table at a job, by default the newest that it has reached."""
+        self._engine.require_open()
+        if job:
+            self.job(job)
+        return self._engine.reader.table(name, None if job is None else JobId(job))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names that SQL can use."""
+        return self._engine.catalog.names()
+
+    def describe(self) -> tuple[TableDescription, ...]:
+        """Every table that SQL can name: columns, key, and what it derives from."""
+        with self._engine.journal.lock:
+            return describe_tables(self._engine.catalog, self._engine.flows)
+
+    def location(self, name: str) -> str:
+        """Where the table lies: a Delta table that any client can read."""
+        tables = self._engine.tables
+        return f"{self.project.storage}/{tables.path(tables.get(name).main)}"
+
+    @property
+    def spark_for_small_jobs(self) -> SparkSession:
+        """The session that small batches run in."""
+        return self._engine.sessions.small
+
+    # jobs
+
+    @property
+    def newest_job(self) -> JobId:
+        """The newest closed job; 0 before the first."""
+        return self._engine.journal.chain.newest
+
+    def job(self, job: int) -> Job:
+        """The cut and labels of a closed job."""
+        return self._engine.journal.chain.get(JobId(job))
+
+    def close_job(self) -> JobId:
+        """Closes the open job at now without running it; without a new commit, the newest job stays the newest.
+
+        Waits until every source's acknowledged transactions are captured.
+        """
+        samples, missing = self._engine.capture()
+        raise_all(missing)
+        return self._engine.cut(samples)[0]
+
+    def refresh(self, *, table: str | None = None, full: bool = False) -> JobId:
+        """Closes the open job and brings every table up to it; gives the newest job.
+
+        With `full`, all tables of all sources are read whole again first: the remedy when a source's changes can no
+        longer be followed. With `table`, only that table of a source is read whole, or that flow is built again from its
+        inputs. What differs from the replicas becomes changes, so that history is kept. If a table had been stopped, jobs
+        from before can no longer be read. What fails keeps nothing else from going on, and is raised at the end.
+        """
+        return self._engine.refresh(table, full)
+
+    @property
+    def failures(self) -> tuple[BaseException, ...]:
+        """Why tables lag behind: what failed when jobs last ran, and source tables that cannot be followed any further."""
+        return self._engine.failures
+
+    def materialize(self) -> None:
+        """Folds every table's overlay into its Delta table and records the versions: afterwards nothing is made again on opening."""
+        self._engine.require_open()
+        self._engine.upkeep.materialize()
+
+    # flows
+
+    def flow(self, name: str, sql: str) -> None:
+        """Adds a materialized view, or replaces the one of that name; it is kept when the warehouse is opened again."""
+        with self._engine.changing_flows():
+            self._engine.flows.declare(name, sql)
+
+    def drop(self, name: str) -> None:
+        """Archives a flow that a program declared: its table stays on the storage but is no longer kept or answered."""
+        with self._engine.changing_flows():
+            self._engine.flows.drop(name)
+
+    def resume(self) -> None:
+        """Takes the project's flow files as they are now and tries again what had failed."""
+        self._engine.resume()
+
+    def explain(self, flow: str) -> Explanation:
+        """The flow's graph, what is incremental and why the rest is not, and the bytes of its arrangements."""
+        with self._engine.defining:
+            return explain_flow(self._engine.flows.get(flow), self._engine.tables.get)
+
+    def from_scratch(self, flow: str) -> tuple[SparkSession, str]:
+        """The session and the query that compute an incremental flow from its inputs' newest rows, for comparison."""
+        with self._engine.defining:
+            stage = self._engine.flows.get(flow).stages[0]
+            if not isinstance(stage, ViewStage):
+                raise DefiniteError(f"{flow} is not a view", hint="dimensions are functions of history")
+            session = self._engine.sessions.bulk
+            return session, stage.from_scratch(BatchViews(session, KeptViews()))
+
+    # sources
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Every source by its name."""
+        return MappingProxyType(self._engine.sources)
+
+    def source(self, name: str) -> MemorySource:
+        """The in-process source of that name."""
+        found = find_source(self._engine.sources, name)
+        if not isinstance(found, MemorySource):
+            raise DefiniteError(f"the source {name} is a database", hint="write to it there; headgate captures it")
+        return found
+
+    def producer_source(self, name: str | None = None) -> ProducerSource:
+        """The source of that name, or the only one, that producers write to."""
+        return find_producer_source(self._engine.sources, name)
+
+    def create_table(self, source: str, table: SourceTable) -> None:
+        """Declares a table that producers write to; it is kept when the warehouse is opened again."""
+        found = self.producer_source(source)
+        with self._engine.changing_flows():
+            if any(table.name.casefold() == name.casefold() for name in found.tables):
+                raise DefiniteError(
+                    f"there is a table {source}.{table.name} already", hint="CREATE TABLE IF NOT EXISTS"
+                )
+            self._engine.replicas.declare(found, table, self.newest_job)
+
+    def drop_table(self, source: str, table: str) -> None:
+        """Archives a table that a producer declared: it is no longer answered."""
+        found = self.producer_source(source)
+        full = f"{source}.{table}"
+        with self._engine.changing_flows():
+            readers = [stage.name for stage in self._engine.flows.stages() if full in stage.inputs]
+            if readers:
+                raise DefiniteError(f"{', '.join(readers)} reads {full}", hint="drop what reads it first")
+            self._engine.replicas.drop(found, table)
+
+    def bring(self, source: str, tables: Collection[str]) -> JobId:
+        """Brings tables of a source to a job that has all that it committed; gives the job."""
+        return self._engine.bring(source, tables)
+
+    def replica(self, table: str) -> StoredTable:
+        """The table that stands for a source table."""
+        return self._engine.replicas.stages[table].target
+
+    def materialize_tables(self, source: str, tables: Collection[str]) -> None:
+        """Folds all that was committed to tables of a source, and what derives from them, into their Delta tables."""
+        self._engine.materialize_tables(source, tables)
+
+    # the whole
+
+    @property
+    def project(self) -> Project:
+        """The project file's settings, with those that were changed since."""
+        return self._engine.settings.current
+
+    @property
+    def tuning(self) -> Tuning:
+        """The settings that can be changed now, and who changed them."""
+        self._engine.require_open()
+        return self._tuning
 
     @property
     def status(self) -> WarehouseStatus:
         """The warehouse now."""
-        self._require_open()
-        assert self._background is not None
+        self._engine.require_open()
         return observe(
             self._scheduler,
-            self._upkeep,
+            self._engine.upkeep,
             self._leases,
             self._background.actions,
-            self._tables.damaged,
+            self._engine.tables.damaged,
             self.spark_lost,
         )
 
@@ -136,52 +313,29 @@ class Warehouse(Engine):
 
         `headgate.runtime.recovery.backup` restores it. `progress` hears how many bytes are done, and of how many.
         """
-        self._require_open()
-        return back_up_open(self.project.storage, self._journal, self._scratch, self._keeping_files(), folder, progress)
-
-    @contextmanager
-    def _keeping_files(self) -> Iterator[None]:
-        """Inside the block no file that the ledger names is deleted."""
-        with self._defining, self._upkeep.paused():
-            yield
+        engine = self._engine
+        engine.require_open()
+        return back_up_open(
+            self.project.storage, engine.journal, engine.scratch, engine.keeping_files(), folder, progress
+        )
 
     @property
-    def tuning(self) -> Tuning:
-        """The settings that can be changed now, and who changed them."""
-        self._require_open()
-        return self._tuning
+    def spark_lost(self) -> str | None:
+        """Why Spark cannot be used any more, if so: then only a new process can go on."""
+        return self._engine.sessions.health.lost
 
-    def _take(self, project: Project) -> None:
-        """Goes on with other settings. Most parts read them when they need them, these are told."""
-        self._settings.current = project
-        for name, source in self._sources.items():
-            source.log.limit_bytes = project.limits.stream_bytes
-            settings = project.sources[name]
-            if isinstance(settings, PostgresSourceSettings) and isinstance(source, Paced):
-                source.change_pace(settings.pace)
-        # Fewer jobs may be retained.
-        self._upkeep.release()
+    def on_spark_lost(self, call: Callable[[str], None]) -> None:
+        """Has the reason told, from any thread, when Spark's process has died or does not end what it does."""
+        self._engine.sessions.health.on_lost(call)
 
-    def cut(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
-        """Closes the open job at what is captured; gives the newest job and whether it is new."""
-        before = self._journal.chain.newest
-        job = self._cut(samples)
-        return job, job > before
+    def on_close(self, call: Callable[[], None]) -> None:
+        """Has something that stands on the warehouse closed first."""
+        self._opened.callback(call)
 
-    def is_busy(self, tables: frozenset[str]) -> bool:
-        """Whether a table, or what it derives from, has not taken what was cut before: a new cut would wait for that."""
-        known = [table for table in tables if self._catalog.find(table) is not None]
-        return any(self._running.is_wanted(stage.name) for stage in self._flows.needed(known))
-
-    def is_saturated(self) -> bool:
-        """Whether more answers are being read than Spark has slots for."""
-        return self._reader.reads.running > self._started.context.defaultParallelism
-
-    def _shut(self) -> None:
-        for part in (self._background, self._cutter):
-            if part is not None:
-                part.close()
-        super()._shut()
+    def close(self) -> None:
+        """Closes sources, ledger and sessions. Committed transactions and closed jobs are durable already."""
+        with self._closing:
+            self._opened.close()
 
     def __enter__(self) -> Warehouse:
         return self

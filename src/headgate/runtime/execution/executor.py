@@ -108,12 +108,14 @@ class Executor:
                 raise DefiniteError("the warehouse was closed", hint="open it again")
             return not behind
 
-    def wait(self, tables: Collection[str], upto: JobId) -> None:
-        """Waits until the tables are at the job. Raises why one of them cannot get there."""
+    def bring(self, tables: Collection[str], upto: JobId) -> None:
+        """Asks for the tables and waits until they are at the job. Raises why one of them cannot get there."""
+        self.want(tables, upto)
         self._signal.wait_until(lambda: self.arrived(tables, upto))
 
     def settle(self, tables: Collection[str], upto: JobId) -> None:
-        """Waits until the tables are at the job or cannot get there."""
+        """Asks for the tables and waits until they are at the job or cannot get there."""
+        self.want(tables, upto)
         self._signal.wait_until(lambda: self._closed or not self._moving(tables, upto))
 
     def _moving(self, tables: Collection[str], upto: JobId) -> bool:

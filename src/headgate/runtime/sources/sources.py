@@ -22,7 +22,7 @@ from headgate.config.sources import (
     SourceSettings,
 )
 from headgate.delta.changes import JobId
-from headgate.errors import ConfigError, HeadgateError, TransientError
+from headgate.errors import ConfigError, DefiniteError, HeadgateError, TransientError
 from headgate.runtime.sources.progress import OnProgress
 from headgate.runtime.tables.jobs import Job, JobChain
 
@@ -51,6 +51,28 @@ def open_source(
 
             heard = None if progress is None else partial(progress, name)
             return PostgresSource(project, name, settings, log, clock, heard, large)
+
+
+def find_source(sources: Mapping[str, Source], name: str) -> Source:
+    found = sources.get(name)
+    if found is None:
+        raise DefiniteError(f"there is no source {name}", hint=f"the project declares {', '.join(sources) or 'none'}")
+    return found
+
+
+def find_producer_source(sources: Mapping[str, Source], name: str | None) -> ProducerSource:
+    """The source of that name, or the only one, that producers write to."""
+    known = {source.name: source for source in sources.values() if isinstance(source, ProducerSource)}
+    if name is None and len(known) == 1:
+        return next(iter(known.values()))
+    if name is not None and name in known:
+        return known[name]
+    if not known:
+        raise DefiniteError("no source is written by producers", hint="declare one: sources: {etl: {type: producer}}")
+    what = (
+        "name the source that the producer writes to" if name is None else f"producers do not write to a source {name}"
+    )
+    raise DefiniteError(what, hint=f"they write to {', '.join(known)}")
 
 
 def capture_all(sources: Mapping[str, Source], window: timedelta) -> tuple[dict[str, Sample], list[HeadgateError]]:
