@@ -143,3 +143,10 @@ def test_a_port_that_is_taken_is_named(open_server: Server) -> None:
     port = int(open_server.url.rpartition(":")[2])
     with pytest.raises(EnvironmentProblem, match=rf"127\.0\.0\.1:{port}.*port"):
         Server(port=port).start()
+
+
+def test_spark_may_die_after_the_service_has_stopped() -> None:
+    server = Server(port=0).start()
+    assert ask(server.url, "GET", "/healthz").status == 200
+    server.stop()
+    server.give_up("its Java process ended with code -9")

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Self
 
@@ -119,18 +120,22 @@ class Server:
             return
         server.should_exit = True
         thread.join(self._limits.stop.total_seconds())
-        if thread.is_alive() and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._service.queries.stop)
+        if thread.is_alive():
+            self._soon(self._service.queries.stop)
             thread.join(_AFTER_CALLING_OFF + 1)
         self._thread = None
         _LOGGER.info("stopped url=%s", self.url)
 
     def give_up(self, why: str) -> None:
         """Tells every query that Spark is lost, and leaves new connections to whoever has the socket next."""
+        problem = SparkLost(f"Spark cannot be used any more: {why}", hint=_AGAIN)
+        self._soon(lambda: self._leave(problem))
+
+    def _soon(self, call: Callable[[], None]) -> None:
+        """Has the service's own thread make the call, unless that thread has ended."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(
-                self._leave, SparkLost(f"Spark cannot be used any more: {why}", hint=_AGAIN)
-            )
+            with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                self._loop.call_soon_threadsafe(call)
 
     def _leave(self, problem: SparkLost) -> None:
         for accepting in self._uvicorn.servers if self._uvicorn is not None else ():
