@@ -10,7 +10,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from headgate.capture.durable import full_disk_is_named, read_checked, replace_checked
 from headgate.capture.postgres.problems import SourceHistoryLost
-from headgate.capture.postgres.slot import RESNAPSHOT
 from headgate.capture.streamlog import StreamLog
 from headgate.errors import Location
 
@@ -55,5 +54,4 @@ class CursorFile(Generic[State]):
         return SourceHistoryLost(
             f"how far this source was read is not known, because this file is damaged: {why}",
             where=Location(str(self.path)),
-            hint=RESNAPSHOT,
         )

@@ -144,10 +144,11 @@ class KnownTables:
         elif changes.added:
             self.tables[name], self.rows[name] = now, EventRows(now)
 
-    def being_read(self, names: Iterable[str], unread: Mapping[str, TableProblem], position: int) -> KnownTables:
-        """The same while tables are read whole, from where they are not whole any more: `unread`, or this position."""
+    def being_read(self, names: Iterable[str], before: KnownTables, position: int) -> KnownTables:
+        """The same while tables are read whole, from where `before` says that they are not whole, or this position."""
         found = copy(self)
         reading = TableProblem(position, "it is not read whole yet", None, reread=True)
+        unread = {name: problem for name, problem in before.problems.items() if problem.reread}
         found.problems = {**self.problems, **{name: unread.get(name, reading) for name in names}}
         return found
 

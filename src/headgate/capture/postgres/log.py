@@ -25,10 +25,11 @@ from headgate.capture.postgres.log_history import LogHistory
 from headgate.capture.postgres.log_reader import LogReader
 from headgate.capture.postgres.log_server import Standing
 from headgate.capture.postgres.log_tables import TableDefinition
-from headgate.capture.postgres.opening import CapturedTables, Opening, Options, unread
+from headgate.capture.postgres.method import CapturedTables
+from headgate.capture.postgres.opening import Opening, Options
 from headgate.capture.postgres.retained import RetainedWal
 from headgate.capture.source import Capabilities, Sample
-from headgate.errors import DefiniteError, TransientError
+from headgate.errors import TransientError
 
 GROUP_BYTES = 8 << 20
 """Messages held before they are decoded."""
@@ -127,7 +128,7 @@ class LogMethod(CapturedTables[LogHistory]):
 
     def close(self) -> None:
         self._closing.set()
-        self._history.sessions.close()
+        super().close()
         with self._lock:
             self._reader.disconnect()
 
@@ -165,14 +166,9 @@ class LogMethod(CapturedTables[LogHistory]):
         if names := tuple(tables):
             self._history.load(names, lambda consistent: self._reader.drain(consistent, before=consistent))
 
-    def _read_unread(self) -> None:
-        """Reads the tables whole whose rows have changed unseen; one that cannot be read is stopped."""
-        for name in unread(self._history.tables):
-            self._reader.disconnect()
-            try:
-                self._load([name])
-            except DefiniteError as error:
-                self._history.tables.stop(name, self._history.tables.problems[name].position, error)
+    def _read_whole(self, name: str) -> None:
+        self._reader.disconnect()
+        self._load([name])
 
     def _inspect(self) -> None:
         """Looks at the slot from time to time, also while a long stream is read."""

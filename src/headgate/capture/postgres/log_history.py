@@ -10,15 +10,14 @@ First contact is the load of all tables. A load that was interrupted starts over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import psycopg
 
-from headgate.capture.postgres.catalog import PostgresTable, column_names, read_tables
+from headgate.capture.postgres.catalog import PostgresTable, column_names
 from headgate.capture.postgres.connection import connect
-from headgate.capture.postgres.cursor import CursorFile
+from headgate.capture.postgres.history import CaptureHistory
 from headgate.capture.postgres.load import load_tables
 from headgate.capture.postgres.log_server import LogServer
 from headgate.capture.postgres.log_state import LoggedTable, LogState, known_table
@@ -28,7 +27,6 @@ from headgate.capture.postgres.opening import Opening
 from headgate.capture.postgres.pgoutput import show_lsn
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup
 from headgate.capture.postgres.slot import (
-    RESNAPSHOT,
     SlotStatus,
     drop_publication,
     drop_slot,
@@ -45,50 +43,38 @@ EVER = 1 << 62
 """A position that is never reached."""
 
 
-class LogHistory:
+class LogHistory(CaptureHistory[TableDefinition, LogState]):
     """One source's slot and what is known of its tables; used by one thread at a time."""
 
-    def __init__(
-        self,
-        opening: Opening,
-        definitions: Sequence[TableDefinition],
-    ) -> None:
-        """Opens what was left behind; at first contact, or afresh, all tables are missing."""
+    tables: LogTables
+    """The loaded tables."""
+
+    def __init__(self, opening: Opening, definitions: Sequence[TableDefinition]) -> None:
+        """At first contact, or afresh, all tables are missing."""
         self.name = opening.name
-        self._opening = opening
-        self._definitions = {definition.called: definition for definition in definitions}
-        self._log = opening.log
-        self._file = CursorFile(opening.log.folder, LogState)
-        self._absent: dict[str, DefiniteError] = {}
-        """Tables that were captured before and cannot be read now, and why."""
         self.lost_upto: int | None = None
         """The stream log lost what lies before this position in the WAL, and the server still has it."""
-        self.sessions = opening.sessions()
-        try:
-            self.server = LogServer(self.sessions, opening.clock)
-            state = self._file.read_begun(opening.log, afresh=opening.afresh)
-            present = self._present({} if state is None else state.tables)
-            if state is None or opening.afresh:
-                self._begin(present, {} if state is None else state.tables)
-            else:
-                self._state = state
-                self._fetch_again()
-            self._forget_removed(present)
-            self.tables = self._known(present)
-            """The loaded tables."""
-        except BaseException:
-            self.sessions.close()
-            raise
+        super().__init__(opening, definitions, LogState)
+
+    def _open(self, before: LogState | None, present: Mapping[str, PostgresTable]) -> None:
+        self.server = LogServer(self.sessions, self._opening.clock)
+        if before is None or self._opening.afresh:
+            self._begin(present, {} if before is None else before.tables)
+        else:
+            self._state = before
+            self._fetch_again()
+        self._forget_removed(present)
+        self.tables = self._known(present)
 
     @property
     def offset(self) -> int:
         """A position in the stream log minus the one in the WAL."""
-        return self._state.offset
+        return self.state.offset
 
     @property
     def told(self) -> int:
         """Everything before this position in the WAL is durable here, and the server may have heard so."""
-        return max(self._state.told, self._log.durable - self._state.offset)
+        return max(self.state.told, self.log.durable - self.state.offset)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -99,7 +85,7 @@ class LogHistory:
     def tell(self, lsn: int) -> None:
         """Remembers that the server will hear of this position."""
         if lsn > self.told:
-            self._save(replace(self._state, told=lsn))
+            self._save(replace(self.state, told=lsn))
 
     def verify(self, position: int) -> None:
         """Makes sure that the server, which stands at `position`, goes on from where we are."""
@@ -110,15 +96,14 @@ class LogHistory:
     def require_same(self, connection: psycopg.Connection, position: int) -> None:
         """Refuses a server with another history than ours; the connection is one for replication."""
         system, timeline = identify(connection)
-        if (system, timeline) != (self._state.system, self._state.timeline):
-            other = system != self._state.system
+        if (system, timeline) != (self.state.system, self.state.timeline):
+            other = system != self.state.system
             what = "another server" if other else f"on timeline {timeline}: a restored or promoted copy"
-            raise SourceHistoryLost(f"the server behind the dsn is {what}", hint=RESNAPSHOT)
+            raise SourceHistoryLost(f"the server behind the dsn is {what}")
         if position < self.told:
             raise SourceHistoryLost(
                 f"the server's log ends at {show_lsn(position)}, before what headgate has of it ({show_lsn(self.told)}):"
-                " it was restored from a backup",
-                hint=RESNAPSHOT,
+                " it was restored from a backup"
             )
 
     def inspect(self, position: int) -> SlotStatus:
@@ -130,11 +115,10 @@ class LogHistory:
         if status.confirmed > self.told:
             raise SourceHistoryLost(
                 f"the replication slot {self.name} stands at {show_lsn(status.confirmed)}, but headgate has changes up to"
-                f" {show_lsn(self.told)} only: someone else read from it, or this warehouse was restored from a backup",
-                hint=RESNAPSHOT,
+                f" {show_lsn(self.told)} only: someone else read from it, or this warehouse was restored from a backup"
             )
         for name in self.tables.tables:
-            known = self._state.tables[name]
+            known = self.state.tables[name]
             if known.problem is None and entries.get(known.oid) != known.entry:
                 error = SourceSetup(f"{name} was dropped at the source, or taken out of the publication {self.name}")
                 self.tables.stop(name, position + self.offset, error)
@@ -158,8 +142,7 @@ class LogHistory:
     def load(self, names: Iterable[str], drain: Callable[[int], None]) -> None:
         """Reads tables whole at a point of the stream; `drain` captures what the others committed before that point."""
         with self.sessions.borrow("publishing the tables") as connection:
-            present = {name: self._definitions[name].read(connection) for name in names}
-            require_logged(present.values())
+            present = {name: self._read(self._definitions[name], connection) for name in names}
             self._absent = {name: error for name, error in self._absent.items() if name not in present}
             publish_tables(connection, self.name, {**self.tables.tables, **present}.values())
             entries = memberships(connection, self.name)
@@ -171,44 +154,39 @@ class LogHistory:
 
     def begin_anew(self) -> None:
         """Gives up the slot for another one; all tables are missing until they are loaded again."""
-        present = self._present(self._state.tables)
-        self._begin(present, self._state.tables)
+        present = self._present(self.state.tables)
+        self._begin(present, self.state.tables)
         self.tables = self._known(present)
 
     def _begin(self, present: Mapping[str, PostgresTable], before: Mapping[str, LoggedTable]) -> None:
         """Makes a slot; tables that the stream log may have rows of are to be loaded once more."""
         again = {name: replace(known, load=EVER, again=True) for name, known in before.items()}
-        if self._log.end:
+        if self.log.end:
             again |= {name: known_table(table, 0, load=EVER, again=True) for name, table in present.items()}
         self._state = self._new_slot(present, again)
 
     def _fetch_again(self) -> None:
         """Lets go of all behind a loss when the server still has it: it is sent once more, as it was."""
-        loss = self._log.loss
+        loss = self.log.loss
         if loss is None:
             return
-        after = loss.after - self._state.offset
+        after = loss.after - self.state.offset
         with self.sessions.borrow("looking at the replication slot") as connection:
             confirmed = read_slot(connection, self.name).confirmed
         # Commit records are aligned: none begins directly behind another.
         if confirmed <= after + 1:
-            self._save(replace(self._state, told=after))
-            self._log.forget_after_loss()
-            self.lost_upto = loss.upto - self._state.offset
+            self._save(replace(self.state, told=after))
+            self.log.forget_after_loss()
+            self.lost_upto = loss.upto - self.state.offset
 
-    def _present(self, captured: Collection[str]) -> dict[str, PostgresTable]:
-        """The tables that the source has; of those that were captured before, some may be absent."""
+    def _check(self, connection: psycopg.Connection) -> None:
+        require_server(connection, self.name)
 
-        def read(definition: TableDefinition) -> PostgresTable:
-            table = definition.read(connection)
-            require_logged([table])
-            return table
-
-        with self.sessions.borrow("opening the source") as connection:
-            require_server(connection, self.name)
-            wanted = {name: partial(read, definition) for name, definition in self._definitions.items()}
-            present, self._absent = read_tables(wanted, captured)
-        return present
+    def _read(self, wanted: TableDefinition, connection: psycopg.Connection) -> PostgresTable:
+        """The table without generated columns, which are not in the log."""
+        table = wanted.read(connection, generated=False)
+        require_logged([table])
+        return table
 
     def _new_slot(self, present: Mapping[str, PostgresTable], tables: Mapping[str, LoggedTable]) -> LogState:
         """A slot in place of whatever a crash may have left, and what is to be remembered of it."""
@@ -218,7 +196,7 @@ class LogHistory:
             publish_tables(connection, self.name, present.values())
         with new_slot(self._opening.dsn, self.name) as slot:
             # Positions grow even when the source's history begins anew.
-            offset = max(0, self._log.end + 1 - slot.load_at)
+            offset = max(0, self.log.end + 1 - slot.load_at)
             state = LogState(slot.system, slot.timeline, offset, slot.consistent, tables)
             self._save(state)
         return state
@@ -227,26 +205,26 @@ class LogHistory:
         """Takes tables that the project no longer names out of the publication; should they come back, they are loaded."""
         removed = {
             name: known
-            for name, known in self._state.tables.items()
+            for name, known in self.state.tables.items()
             if name not in self._definitions and known.load < EVER
         }
         if removed:
             with self.sessions.borrow("publishing the tables") as connection:
                 publish_tables(connection, self.name, present.values())
             gone = {name: replace(known, load=EVER, again=self._has_rows(name)) for name, known in removed.items()}
-            self._save(replace(self._state, tables={**self._state.tables, **gone}))
+            self._save(replace(self.state, tables={**self.state.tables, **gone}))
 
     def _known(self, present: Mapping[str, PostgresTable]) -> LogTables:
         """The loaded tables as the stream log has them; what changed meanwhile and cannot be carried on stops a table."""
         tables: dict[str, PostgresTable] = {}
         problems: dict[str, TableProblem] = {}
-        for name, known in self._state.tables.items():
+        for name, known in self.state.tables.items():
             if name in self._absent:
                 error = self._absent[name]
-                problems[name] = known.problem or TableProblem(self._log.end + 1, error.what, error.advice)
+                problems[name] = known.problem or TableProblem(self.log.end + 1, error.what, error.advice)
                 self._save_problem(name, problems[name])
                 continue
-            if name not in present or known.load > self._log.end:
+            if name not in present or known.load > self.log.end:
                 continue
             tables[name] = present[name]
             if known.problem is not None:
@@ -255,7 +233,7 @@ class LogHistory:
             try:
                 tables[name] = with_columns(present[name], known.oid, known.columns)
             except DefiniteError as error:
-                problems[name] = TableProblem(self._log.end + 1, error.what, error.advice)
+                problems[name] = TableProblem(self.log.end + 1, error.what, error.advice)
                 self._save_problem(name, problems[name])
         return LogTables(tables, problems, catalog=self._catalog, changed=self._changed)
 
@@ -275,8 +253,8 @@ class LogHistory:
                 name: known_table(table, entries[table.oid], load=position, again=replacing)
                 for name, table in tables.items()
             }
-            before = {name: each for name, each in self._state.tables.items() if name in known}
-            self._save(replace(self._state, tables={**self._state.tables, **known}))
+            before = {name: each for name, each in self.state.tables.items() if name in known}
+            self._save(replace(self.state, tables={**self.state.tables, **known}))
             try:
                 load_tables(
                     self._opening,
@@ -289,30 +267,26 @@ class LogHistory:
             except Exception:
                 # Others go on, and their changes must not make it look as if this load were in the log. What ends the
                 # process leaves the load to be begun again when the source is opened.
-                self._save(replace(self._state, tables={**self._state.tables, **before}))
+                self._save(replace(self.state, tables={**self.state.tables, **before}))
                 raise
         self.tables = self._known({**self.tables.tables, **tables})
 
     def _has_rows(self, name: str) -> bool:
         """Whether the stream log has rows of a table from before the load that it is to get now."""
-        known = self._state.tables.get(name)
-        return known is not None and (known.again or known.load <= self._log.end)
+        known = self.state.tables.get(name)
+        return known is not None and (known.again or known.load <= self.log.end)
 
     def _catalog(self, name: str) -> PostgresTable:
         with self.sessions.borrow(f"reading the definition of {name}") as connection:
-            return self._definitions[name].read(connection)
+            return self._definitions[name].read(connection, generated=False)
 
     def _changed(self, name: str) -> None:
-        known = self._state.tables[name]
+        known = self.state.tables[name]
         table, problem = self.tables.tables[name], self.tables.problems.get(name)
         changed = known_table(table, known.entry, load=known.load, again=known.again, problem=problem)
-        self._save(replace(self._state, tables={**self._state.tables, name: changed}))
+        self._save(replace(self.state, tables={**self.state.tables, name: changed}))
 
     def _save_problem(self, name: str, problem: TableProblem) -> None:
-        known = self._state.tables[name]
+        known = self.state.tables[name]
         if known.problem != problem:
-            self._save(replace(self._state, tables={**self._state.tables, name: replace(known, problem=problem)}))
-
-    def _save(self, state: LogState) -> None:
-        self._file.write(state)
-        self._state = state
+            self._save(replace(self.state, tables={**self.state.tables, name: replace(known, problem=problem)}))

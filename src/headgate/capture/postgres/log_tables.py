@@ -38,9 +38,9 @@ class TableDefinition:
     key: tuple[str, ...] | None = None
     types: Mapping[str, str] = field(default_factory=dict)
 
-    def read(self, connection: psycopg.Connection) -> PostgresTable:
-        """What the source's catalog says; generated columns are not in the log."""
-        return read_table(connection, self.table, self.key, called=self.called, types=self.types, generated=False)
+    def read(self, connection: psycopg.Connection, *, generated: bool = True) -> PostgresTable:
+        """What the source's catalog says, with or without the columns that the source computes from others."""
+        return read_table(connection, self.table, self.key, called=self.called, types=self.types, generated=generated)
 
 
 class DecodedTransaction(NamedTuple):
@@ -156,6 +156,10 @@ class LogTables:
     def stop(self, name: str, position: int, error: DefiniteError) -> None:
         """Keeps the table's changes raw from this position on."""
         self._note(name, TableProblem(position, error.what, error.advice))
+
+    def give_up(self, name: str, error: DefiniteError) -> None:
+        """Stops a table that was to be read whole, and cannot be."""
+        self.stop(name, self.problems[name].position, error)
 
     def _note(self, name: str, problem: TableProblem) -> None:
         self.problems[name] = problem

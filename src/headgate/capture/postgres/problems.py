@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from headgate.errors import DefiniteError, HeadgateError, HistoryLost, TransientError
+from headgate.errors import DefiniteError, HeadgateError, HistoryLost, Location, TransientError
 
 
 class SourceUnreachable(TransientError):
@@ -31,8 +31,14 @@ class SourceSetup(DefiniteError):
     """The source lacks what capture needs: a table, a column, a key, a privilege, a setting."""
 
 
+RESNAPSHOT = "`headgate refresh --full` reads its tables whole again; the history that headgate has is kept"
+
+
 class SourceHistoryLost(HistoryLost):
     """The source no longer has the changes that come next; its tables must be read afresh."""
+
+    def __init__(self, what: str, *, where: Location | None = None, hint: str | None = RESNAPSHOT) -> None:
+        super().__init__(what, where=where, hint=hint)
 
 
 class ValueDoesNotFit(DefiniteError):

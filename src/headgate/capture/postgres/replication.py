@@ -28,7 +28,7 @@ from headgate.capture.postgres.problems import (
     source_errors,
     statement_failed,
 )
-from headgate.capture.postgres.slot import BUSY_SECONDS, RESNAPSHOT, slot_in_use
+from headgate.capture.postgres.slot import BUSY_SECONDS, slot_in_use
 from headgate.errors import HeadgateError
 
 _STATUS = struct.Struct(">cQQQqB")
@@ -134,5 +134,5 @@ class ReplicationStream:
 def _failure(error: psycopg.Error) -> HeadgateError:
     if isinstance(error, errors.UndefinedObject):
         # The log is decoded with the catalog as it was then: making the publication again does not help.
-        return SourceHistoryLost(f"the source's changes cannot be decoded: {said(error)} at that time", hint=RESNAPSHOT)
+        return SourceHistoryLost(f"the source's changes cannot be decoded: {said(error)} at that time")
     return statement_failed(error, _STREAMING)

@@ -11,7 +11,7 @@ from headgate.capture.postgres.log_state import LogState
 from headgate.capture.postgres.new_slot import identify
 from headgate.capture.postgres.pgoutput import show_lsn
 from headgate.capture.postgres.problems import SourceHistoryLost, source_errors
-from headgate.capture.postgres.slot import RESNAPSHOT, read_slot
+from headgate.capture.postgres.slot import read_slot
 from headgate.capture.postgres.trigger_state import TriggerState
 from headgate.config.sources import PostgresSourceSettings
 
@@ -36,14 +36,13 @@ def _require_slot(name: str, dsn: str, state: LogState | None, position: int) ->
         return
     with connect(dsn, application=f"headgate {name}", replication=True) as replicating:
         if identify(replicating) != (state.system, state.timeline):
-            raise SourceHistoryLost("the server behind the dsn is not the one of the backup", hint=RESNAPSHOT)
+            raise SourceHistoryLost("the server behind the dsn is not the one of the backup")
     with connect(dsn, application=f"headgate {name}") as connection, source_errors("looking at the replication slot"):
         confirmed = read_slot(connection, name).confirmed
     known = max(state.told, position - state.offset)
     if confirmed > known:
         raise SourceHistoryLost(
-            f"the replication slot {name} has gone on to {show_lsn(confirmed)}, the backup ends at {show_lsn(known)}",
-            hint=RESNAPSHOT,
+            f"the replication slot {name} has gone on to {show_lsn(confirmed)}, the backup ends at {show_lsn(known)}"
         )
 
 
@@ -53,9 +52,8 @@ def _require_audit(name: str, dsn: str, state: TriggerState | None) -> None:
     with connect(dsn, application=f"headgate {name}") as connection, source_errors("looking at the audit table"):
         found = trigger_sql.read_capture(connection, trigger_sql.Objects(trigger_sql.shortened(name)))
     if found is None or found[0] != state.token:
-        raise SourceHistoryLost("its audit table is gone or another one", hint=RESNAPSHOT)
+        raise SourceHistoryLost("its audit table is gone or another one")
     if found[1] > state.batch:
         raise SourceHistoryLost(
-            f"its audit table was cleared up to batch {found[1]}, the backup ends with batch {state.batch}",
-            hint=RESNAPSHOT,
+            f"its audit table was cleared up to batch {found[1]}, the backup ends with batch {state.batch}"
         )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headgate.capture.postgres.problems import SourceHistoryLost
-from headgate.capture.postgres.slot import RESNAPSHOT
+from headgate.capture.postgres.problems import RESNAPSHOT, SourceHistoryLost
 
 ALARMS = (0.5, 0.8)
 """Shares of the limit at which a warning is logged."""

@@ -17,9 +17,15 @@ from psycopg import sql
 
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.pgoutput import read_lsn
-from headgate.capture.postgres.problems import RETRIED, SourceHistoryLost, SourceSetup, SourceUnreachable, said
+from headgate.capture.postgres.problems import (
+    RESNAPSHOT,
+    RETRIED,
+    SourceHistoryLost,
+    SourceSetup,
+    SourceUnreachable,
+    said,
+)
 
-RESNAPSHOT = "`headgate refresh --full` reads its tables whole again; the history that headgate has is kept"
 _LONGEST_NAME = 63
 BUSY_SECONDS = 5.0
 """How long a slot may still belong to a connection that is gone."""
@@ -153,7 +159,7 @@ def read_slot(connection: psycopg.Connection, name: str) -> SlotStatus:
         [name],
     ).fetchone()
     if row is None:
-        raise SourceHistoryLost(f"the replication slot {name} is gone from the server", hint=RESNAPSHOT)
+        raise SourceHistoryLost(f"the replication slot {name} is gone from the server")
     restart, confirmed, state, retained = row
     if state == "lost" or restart is None or confirmed is None:
         raise SourceHistoryLost(

@@ -16,12 +16,12 @@ from typing import Unpack
 
 from headgate.capture.gears.method import Task
 from headgate.capture.postgres.connection import clock_reading
-from headgate.capture.postgres.opening import CapturedTables, Opening, Options, unread
+from headgate.capture.postgres.method import CapturedTables
+from headgate.capture.postgres.opening import Opening, Options
 from headgate.capture.postgres.timestamp_activity import MARGIN
 from headgate.capture.postgres.timestamp_history import TimestampHistory
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.source import Capabilities, Sample
-from headgate.errors import DefiniteError
 
 
 class TimestampMethod(CapturedTables[TimestampHistory]):
@@ -102,13 +102,5 @@ class TimestampMethod(CapturedTables[TimestampHistory]):
         with self._polling:
             self._history.resnapshot(tables)
 
-    def _read_unread(self) -> None:
-        """Reads the tables whole whose rows have changed unseen; one that cannot be read is stopped."""
-        for name in unread(self._history.tables):
-            try:
-                self._history.resnapshot([name])
-            except DefiniteError as error:
-                self._history.tables.give_up(name, error)
-
-    def close(self) -> None:
-        self._history.sessions.close()
+    def _read_whole(self, name: str) -> None:
+        self._history.resnapshot([name])

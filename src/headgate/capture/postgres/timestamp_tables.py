@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from headgate.capture.postgres.catalog import Column, PostgresTable, read_table
+from headgate.capture.postgres.catalog import Column, PostgresTable
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.problems import SourceSetup
 from headgate.capture.postgres.rows import EventRows
@@ -32,10 +32,13 @@ class TimestampTable:
     updated: str
     deleted: str | None = None
 
+    @property
+    def called(self) -> str:
+        return self.definition.called
+
     def read(self, connection: psycopg.Connection) -> PostgresTable:
         """What the source's catalog says; refuses a table that lacks the columns."""
-        wanted = self.definition
-        table = read_table(connection, wanted.table, wanted.key, called=wanted.called, types=wanted.types)
+        table = self.definition.read(connection)
         updated = _column(table, self.updated)
         if updated.type.oid not in (_TIMESTAMP, _TIMESTAMP_WITH_ZONE):
             raise SourceSetup(

@@ -20,7 +20,8 @@ from typing import Unpack
 from headgate.capture.gears.method import Task
 from headgate.capture.postgres.connection import ClockReading, clock_reading
 from headgate.capture.postgres.log_tables import TableDefinition
-from headgate.capture.postgres.opening import CapturedTables, Opening, Options, unread
+from headgate.capture.postgres.method import CapturedTables
+from headgate.capture.postgres.opening import Opening, Options
 from headgate.capture.postgres.trigger_batch import AuditBatch, SnapshotRange
 from headgate.capture.postgres.trigger_history import TriggerHistory
 from headgate.capture.postgres.trigger_state import last_position
@@ -129,20 +130,12 @@ class TriggerMethod(CapturedTables[TriggerHistory]):
                 # What was planned is looked for once more.
                 self._go_on()
 
-    def _read_unread(self) -> None:
-        """Reads the tables whole whose rows have changed unseen; one that cannot be read is stopped."""
-        for name in unread(self._history.tables):
-            try:
-                self.resnapshot([name])
-            except DefiniteError as error:
-                self._history.tables.give_up(name, error)
+    def _read_whole(self, name: str) -> None:
+        self.resnapshot([name])
 
     def remove(self) -> None:
         """Drops the triggers and the audit table at the source."""
         self._history.remove()
-
-    def close(self) -> None:
-        self._history.sessions.close()
 
     def _go_on(self) -> None:
         state = self._history.state

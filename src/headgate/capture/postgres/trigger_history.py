@@ -11,20 +11,17 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 
 import psycopg
 
 from headgate.capture.postgres import trigger_sql
-from headgate.capture.postgres.catalog import PostgresTable, read_table, read_tables
-from headgate.capture.postgres.connection import connect, timeline_of
-from headgate.capture.postgres.cursor import CursorFile
-from headgate.capture.postgres.known_tables import KnownTable, KnownTables
+from headgate.capture.postgres.catalog import PostgresTable
+from headgate.capture.postgres.connection import timeline_of
+from headgate.capture.postgres.history import SnapshotHistory
+from headgate.capture.postgres.known_tables import KnownTable
 from headgate.capture.postgres.load import held_snapshot, load_tables
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.opening import Opening
-from headgate.capture.postgres.problems import SourceHistoryLost
-from headgate.capture.postgres.slot import RESNAPSHOT
 from headgate.capture.postgres.trigger_batch import AuditBatch, SnapshotRange
 from headgate.capture.postgres.trigger_reading import AuditReader
 from headgate.capture.postgres.trigger_sql import Objects, shortened
@@ -33,47 +30,21 @@ from headgate.capture.postgres.trigger_state import (
     batch_at,
     first_position,
 )
-from headgate.errors import DefiniteError
 
 _NOTHING = "1:1:"
 """A snapshot that sees no transaction."""
 
 
-class TriggerHistory:
+class TriggerHistory(SnapshotHistory[TableDefinition, TriggerState]):
     """One capture's audit table and what is known of its tables; made when capture begins."""
 
-    def __init__(
-        self,
-        opening: Opening,
-        definitions: Sequence[TableDefinition],
-    ) -> None:
-        """Opens what was left behind; at first contact, installs the triggers and reads all tables."""
+    def __init__(self, opening: Opening, definitions: Sequence[TableDefinition]) -> None:
+        """At first contact, installs the triggers and reads all tables."""
         self.objects = Objects(shortened(opening.name))
-        self.log = opening.log
-        self._opening = opening
-        self._definitions = {definition.called: definition for definition in definitions}
-        self._file = CursorFile(opening.log.folder, TriggerState)
         self._lock = threading.Lock()
         self._durable = (0, _NOTHING)
-        self._absent: dict[str, DefiniteError] = {}
-        """Tables that were captured before and cannot be read now, and why."""
         self.timed = False
-        self.sessions = opening.sessions(self._verify)
-        self._state = self._file.read_begun(opening.log, afresh=opening.afresh)
-        try:
-            present = self._present()
-            if opening.afresh or self._state is None or not self._has_loaded(self._state):
-                self._begin(present, self._next_batch)
-            else:
-                self._resume(self._state, present)
-        except BaseException:
-            self.sessions.close()
-            raise
-
-    @property
-    def state(self) -> TriggerState:
-        assert self._state is not None
-        return self._state
+        super().__init__(opening, definitions, TriggerState)
 
     def look(self, since: str) -> tuple[str, datetime, bool]:
         """The source's snapshot and time, and whether changes are visible that were not in the snapshot `since`."""
@@ -146,14 +117,11 @@ class TriggerHistory:
 
     def resnapshot(self, tables: Collection[str] | None, batch: int) -> None:
         """Reads captured tables whole, or begins anew with all, as this batch or later ones."""
-        present = self._present()
+        present = self._present(self.state.tables)
         if tables is None:
-            self._begin(present, batch)
-            return
-        for name in tables:
-            if name in self._absent:
-                raise self._absent[name]
-        self._load_into(present, tuple(name for name in present if name in tables), batch)
+            self._begin(present, self.state.tables, batch)
+        else:
+            self._load_into(present, self._chosen(present, tables), batch)
 
     def remove(self) -> None:
         """Drops the triggers and the audit table at the source, and forgets about them here."""
@@ -163,15 +131,20 @@ class TriggerHistory:
 
     # The beginning, and going on
 
+    def _open(self, before: TriggerState | None, present: Mapping[str, PostgresTable]) -> None:
+        if self._opening.afresh or before is None or not self._has_loaded(before):
+            self._begin(present, {} if before is None else before.tables, self._next_batch)
+        else:
+            self._resume(before, present)
+
     def _has_loaded(self, state: TriggerState) -> bool:
         """Whether there was a first load; a later one that was interrupted is repeated when capture goes on."""
         return set(state.loading) != set(state.tables) or self.log.end >= first_position(state.batch)
 
-    def _begin(self, present: Mapping[str, PostgresTable], batch: int) -> None:
-        before = {} if self._state is None else self._state.tables
+    def _begin(self, present: Mapping[str, PostgresTable], before: Mapping[str, KnownTable], batch: int) -> None:
         self._state = None
         token = secrets.token_hex(8)
-        self.tables = self._known_tables({}, {name: before[name] for name in self._absent})
+        self.tables = self._known({}, {name: before[name] for name in self._absent})
         with self.sessions.borrow("installing the triggers") as connection:
             trigger_sql.install(connection, self.objects, token)
             timeline = timeline_of(connection)
@@ -180,10 +153,11 @@ class TriggerHistory:
         self._load_into(present, tuple(present), batch)
 
     def _resume(self, state: TriggerState, present: Mapping[str, PostgresTable]) -> None:
+        self._state = state
         loaded = self.log.end >= first_position(state.batch) or not state.loading
         known = {name: table for name, table in state.tables.items() if loaded or name not in state.loading}
         kept = {name: table for name, table in present.items() if name in known and known[name].oid == table.oid}
-        self.tables = self._known_tables(kept, {name: state.tables[name] for name in (*kept, *self._absent)})
+        self.tables = self._known(kept, {name: state.tables[name] for name in (*kept, *self._absent)})
         if loaded and not state.loading:
             lost_in_it = self._has_lost_only_of(state)
             if lost_in_it:
@@ -214,21 +188,17 @@ class TriggerHistory:
         state = self.state
         with self.sessions.borrow("installing the triggers") as connection:
             trigger_sql.create_triggers(connection, self.objects, [present[name] for name in names])
-        replacing = self.log.end > 0 and (not state.tables or bool(set(names) & set(state.tables)))
-        at = self._opening.clock.now()
-        before = self.tables.problems
-        unread = {name: problem for name, problem in before.items() if name in names and problem.reread}
-        since = self.log.end + 1
+        replacing, before = self._is_replacing(names), self.tables
+        at, since = self._opening.clock.now(), self.log.end + 1
         with held_snapshot(self._opening) as (snapshot, exported):
-            others = {name: table for name, table in self.tables.tables.items() if name not in names}
-            known = {name: table for name, table in self.tables.known().items() if name not in names}
-            self.tables = self._known_tables(others, known).being_read(names, unread, since)
+            others, known = self._others(names)
+            self.tables = self._known(others, known).being_read(names, before, since)
             if others:
                 self.publish(self.read(self._range(batch, state.upto, snapshot)))
                 batch += 1
             tables = {**others, **{name: present[name] for name in names}}
-            whole = self._known_tables(tables, known)
-            self.tables = whole.being_read(names, unread, since)
+            whole = self._known(tables, known)
+            self.tables = whole.being_read(names, before, since)
             self._save(
                 replace(
                     self.state,
@@ -250,48 +220,20 @@ class TriggerHistory:
             self.tables = whole
             self._durable = (batch, snapshot)
 
-    def _present(self) -> dict[str, PostgresTable]:
-        """The tables that the source has; of those that were captured before, some may be absent."""
-        with connect(self._opening.dsn, application=f"headgate {self.objects.name}") as connection:
-            wanted = {
-                name: partial(read_table, connection, each.table, each.key, called=name, types=each.types)
-                for name, each in self._definitions.items()
-            }
-            present, self._absent = read_tables(wanted, () if self._state is None else self._state.tables)
-        return present
-
     @property
     def _next_batch(self) -> int:
         return batch_at(self.log.end) + 1 if self.log.end else 0
 
-    def _known_tables(self, tables: Mapping[str, PostgresTable], known: Mapping[str, KnownTable]) -> KnownTables:
-        return KnownTables(tables, known, self.log.end + 1, self._absent)
-
     def _range(self, batch: int, after: str, upto: str) -> SnapshotRange:
         return SnapshotRange(batch, 0, after, upto, self._opening.clock.now(), timedelta(0))
 
-    def _save(self, state: TriggerState) -> None:
-        self._file.write(state)
-        self._state = state
-
-    # Whether the source still is the one we know
-
     def _verify(self, connection: psycopg.Connection) -> None:
-        """Refuses a source that is not the one whose changes we have."""
         timed = connection.execute("SELECT current_setting('track_commit_timestamp')::bool").fetchone()
         self.timed = timed == (True,)
         state = self._state
         if state is None:
             return
-        timeline, snapshot = (
-            timeline_of(connection),
-            connection.execute("SELECT pg_current_snapshot()::text").fetchone(),
-        )
-        if timeline != state.timeline:
-            raise self._lost(f"it is on timeline {timeline}, a restored or promoted copy")
-        assert snapshot is not None
-        if trigger_sql.next_transaction(state.upto) > trigger_sql.next_transaction(snapshot[0]):
-            raise self._lost("its transactions lie before those that were captured, so it was restored")
+        self._require_same(connection, state.timeline, state.upto)
         found = trigger_sql.read_capture(connection, self.objects)
         if found is None or found[0] != state.token:
             raise self._lost("its audit table is gone" if found is None else "its audit table was replaced")
@@ -301,8 +243,3 @@ class TriggerHistory:
             raise self._lost(
                 "it let go of changes that are not here, so this warehouse was restored, or there is another"
             )
-
-    def _lost(self, what: str) -> SourceHistoryLost:
-        return SourceHistoryLost(
-            f"the source of {self.objects.name} is not as capture left it: {what}", hint=RESNAPSHOT
-        )
