@@ -45,7 +45,9 @@ class QueryMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._met = self._judged = 0
-        self._ended = Counter("headgate_queries_total", "Queries that came to an end.", ["outcome"], registry=registry)
+        self._ended = Counter(
+            "headgate_queries_total", "Queries that ended, by outcome.", ["outcome"], registry=registry
+        )
         self._met_ratio = Gauge(
             "headgate_query_bound_met_ratio", "Share of queries whose freshness bound was met.", registry=registry
         )
@@ -122,7 +124,7 @@ def source_metrics(sources: Mapping[str, SourceStatus]) -> Iterator[Metric]:
     for name, text, measure in _OF_SOURCES:
         yield _gauge(name, text, "source", ((source, measure(status)) for source, status in sources.items()))
     pace = GaugeMetricFamily(
-        "headgate_source_gear", "1 for the pace of capture that a source is in.", labels=["source", "gear"]
+        "headgate_source_gear", "1 for the gear that capture of a source is in.", labels=["source", "gear"]
     )
     for source, status in sources.items():
         if status.gear is not None:

@@ -52,8 +52,8 @@ def _require_audit(name: str, dsn: str, state: TriggerState | None) -> None:
     with connect(dsn, application=f"headgate {name}") as connection, source_errors("looking at the audit table"):
         found = trigger_sql.read_capture(connection, trigger_sql.Objects(trigger_sql.shortened(name)))
     if found is None or found[0] != state.token:
-        raise SourceHistoryLost("its audit table is gone or another one")
+        raise SourceHistoryLost(f"the audit table of {name} at the source is gone, or another one")
     if found[1] > state.batch:
         raise SourceHistoryLost(
-            f"its audit table was cleared up to batch {found[1]}, the backup ends with batch {state.batch}"
+            f"the audit table of {name} at the source was cleared up to batch {found[1]}, the backup ends with batch {state.batch}"
         )
