@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -20,7 +21,7 @@ from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.versioned import VersionedTable
 from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Model, Row, canonical, change_set
 
-LIMITS = FileLimits(rows_per_file=20, local_rows=10)
+LIMITS = FileLimits(rows_per_file=20, rows_per_group=8, local_rows=10)
 
 
 def stored_changes(table: VersionedTable, spark: SparkSession, rows: list[Row], after: int, upto: int) -> ChangeSet:
@@ -42,7 +43,10 @@ def test_changes_in_files_behave_as_changes_in_memory(tmp_path: Path, spark: Spa
     table.apply(stored_changes(table, spark, first, 0, 1), JobId(1))
     assert values(table, spark, 1) == canonical(model.snapshots[1].values())
     assert table.materialize(spark, JobId(1)).removes == ()
-    assert len(table.store.index.files) >= 10 and table.rows == 201
+    files = table.store.index.files
+    assert len(files) >= 10 and table.rows == 201
+    footers = [pq.read_metadata(tmp_path / "t" / file.path) for file in files]
+    assert max(footer.row_group(group).num_rows for footer in footers for group in range(footer.num_row_groups)) == 8
 
     second = model.run({(number, "x"): None for number in range(0, 40, 3)} | {(None, None): 8, (500, "y"): 1})
     third = model.run({(0, "x"): 5, (1, "x"): 6, (500, "y"): None})

@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.delta.changes import JobId
-from headgate.errors import StorageFull
+from headgate.errors import CorruptWarehouse, StorageFull
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.compaction import DEPTH, plan
+from headgate.warehouse.files import FileWriter
 from headgate.warehouse.index import FileIndex, Wanted
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
@@ -72,6 +74,43 @@ def test_nan_and_types_without_ranges_pick_every_file() -> None:
 
 def test_files_of_one_value_are_never_merged_for_depth() -> None:
     assert plan([file(str(n), 5, 5, rows=1000) for n in range(50)], "k", 1000) == []
+
+
+def test_small_files_of_a_large_table_are_merged_over_several_folds() -> None:
+    files = [file(str(n), 10 * n, 10 * n + 9, rows=8) for n in range(40)]
+    groups = plan(files, "k", 64, limit=1_000)
+    assert [len(group) for group in groups] == [8, 8]
+    assert sum(len(group) for group in plan(files, "k", 64)) == 40
+
+
+def test_a_row_group_of_nulls_leaves_the_range_of_its_file_known(tmp_path: Path) -> None:
+    folder = Folder.at(tmp_path)
+    folder.child("a").create()
+    keys = pa.array([3, 1, None, None, 2, None], pa.int64())
+    (written,) = FileWriter(folder, "a", LONG, 10, rows_per_group=2).write(pa.table({"k": keys, "v": keys}))
+    assert written.range("k") == Range(1, 3, 3)
+
+
+def test_a_lookup_reads_only_the_row_groups_that_can_hold_its_keys(tmp_path: Path) -> None:
+    table = VersionedTable.open(str(tmp_path / "t"), LONG, limits=FileLimits(rows_per_file=64, rows_per_group=8))
+    rows = [{"k": n, "v": n, "__job": 1, "__weight": 1} for n in range(64)]
+    table.apply(change_set(LONG, rows, 0, 1), JobId(1))
+    table.materialize(None, JobId(1))
+    (stored,) = table.store.index.files
+    spoil_row_group(tmp_path / "t" / stored.path, 3)
+    found = table.lookup(("k",), pa.table({"k": [5, 60]}), JobId(1), ("k", "v"))
+    assert found.column("v").to_pylist() == [5, 60]
+    with pytest.raises(CorruptWarehouse):
+        table.lookup(("k",), pa.table({"k": [25]}), JobId(1), ("k", "v"))
+
+
+def spoil_row_group(path: Path, number: int) -> None:
+    """Overwrites a row group's last column, so that its checksum is wrong."""
+    column = pq.read_metadata(path).row_group(number).column(1)
+    with path.open("r+b") as content:
+        first = min(column.data_page_offset, column.dictionary_page_offset or column.data_page_offset)
+        content.seek(first + column.total_compressed_size - 8)
+        content.write(b"spoiled!")
 
 
 def test_scattered_inserts_and_small_folds_keep_the_files_of_a_key_few(tmp_path: Path) -> None:

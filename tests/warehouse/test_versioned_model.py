@@ -20,7 +20,7 @@ from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Key, Model, canonic
 A = [None, 1, 2, 3, 2**62, -5]
 B = [None, "", "x", "漢" * 40, "y:1", "~"]
 KEYS: list[Key] = [(a, b) for a in A for b in B]
-SMALL = FileLimits(rows_per_file=4, overlay_bytes=40_000, local_rows=3)
+SMALL = FileLimits(rows_per_file=6, rows_per_group=2, overlay_bytes=40_000, local_rows=3)
 
 edits = st.dictionaries(st.sampled_from(KEYS), st.one_of(st.none(), st.integers(0, 60)), max_size=12)
 steps = st.one_of(

@@ -82,8 +82,8 @@ class ProjectLimits(Settings):
     """Source tables that are read whole and are together larger than this are read by Spark's executors."""
     segment_bytes: Size = 64 << 20
     """Size at which a stream log begins a new segment."""
-    rows_per_file: Count = 8_000
-    """Rows per data file of a table that is looked up by key."""
+    rows_per_file: Count = 64_000
+    """Rows per data file; within a file, rows lie in groups of 8,000, which a lookup reads one by one."""
     small_table_rows: Count = 4_000
     """Tables up to this size are read whole rather than looked up, and need no arrangement."""
     batch_rows: Count = 250_000

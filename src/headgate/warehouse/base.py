@@ -6,16 +6,20 @@ from dataclasses import dataclass
 
 from headgate.delta.changes import JobId
 from headgate.warehouse.index import FileIndex
+from headgate.warehouse.statistics import ROWS_PER_GROUP
 
-ROWS_PER_LOOKUP_FILE = 8_000
 MEBIBYTE = 2**20
 
 
 @dataclass(frozen=True)
 class FileLimits:
-    """Sizes that decide how a table is stored and read."""
+    """Sizes that decide how a table is stored and read.
 
-    rows_per_file: int = ROWS_PER_LOOKUP_FILE
+    A whole read costs time per file, a lookup per row of the row groups that it opens: hence large files of small groups.
+    """
+
+    rows_per_file: int = 64_000
+    rows_per_group: int = ROWS_PER_GROUP
     lookup_bytes: int = 64 * MEBIBYTE
     """Picked files above this are looked up by Spark."""
     overlay_bytes: int = 256 * MEBIBYTE

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, MapType, StructType
 
+from headgate.warehouse.base import FileLimits
 from headgate.warehouse.changes import ChangeSet, footer
 from headgate.warehouse.files import described
 from headgate.warehouse.folding import THREADS, Folded
@@ -39,7 +40,7 @@ def bulk_fold(
     index: FileIndex,
     changes: ChangeSet,
     spec: TableSpec,
-    rows_per_file: int,
+    limits: FileLimits,
 ) -> Folded:
     """Writes the files of the next base with Spark."""
     check_timestamps(session, spec)
@@ -55,7 +56,7 @@ def bulk_fold(
                 stored = stored_frame(session, folder, removes, spec)
                 rows = without(stored, dead, spec, small=False, null_is_dead=True).union(rows)
         count = changes.rows + sum(file.rows for file in removes)
-        _write(rows, folder.child(attempt), spec, count, rows_per_file)
+        _write(rows, folder.child(attempt), spec, count, limits)
         return Folded(written_files(folder, attempt, spec), removes)
 
 
@@ -77,16 +78,17 @@ def _relative(address: str, folder: Folder) -> str:
     return path[path.index(folder.path) + len(folder.path) + 1 :]
 
 
-def _write(rows: DataFrame, place: Folder, spec: TableSpec, count: int, rows_per_file: int) -> None:
+def _write(rows: DataFrame, place: Folder, spec: TableSpec, count: int, limits: FileLimits) -> None:
     sort = [name for name in spec.sort if not isinstance(spec.schema[name].dataType, ArrayType | MapType | StructType)]
     order = [column(name) for name in sort]
-    share = max(rows_per_file, min(FILES_PER_TASK * rows_per_file, ROWS_PER_TASK))
+    share = max(limits.rows_per_file, min(FILES_PER_TASK * limits.rows_per_file, ROWS_PER_TASK))
     tasks = max(1, ceil(count / share))
     if order and tasks > 1:
         rows = rows.repartitionByRange(tasks, *order).sortWithinPartitions(*order)
     elif order:
         rows = rows.coalesce(1).sortWithinPartitions(*order)
-    writer = rows.write.mode("append").option("maxRecordsPerFile", rows_per_file)
+    writer = rows.write.mode("append").option("maxRecordsPerFile", limits.rows_per_file)
+    writer = writer.option("parquet.block.row.count.limit", limits.rows_per_group)
     writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(place.spark_address)
 
 

@@ -30,7 +30,12 @@ def plan(files: Sequence[DataFile], lead: str, rows_per_file: int, limit: int = 
     groups = _deep(files, lead, limit)
     taken = {file.path for group in groups for file in group}
     rest = [file for file in files if file.path not in taken]
-    return groups + _small_runs(rest, lead, rows_per_file)
+    spent = sum(file.bytes for group in groups for file in group)
+    for group in _small_runs(rest, lead, rows_per_file):
+        if spent < limit:
+            groups.append(group)
+            spent += sum(file.bytes for file in group)
+    return groups
 
 
 def _deep(files: Sequence[DataFile], lead: str, limit: int) -> list[Group]:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from headgate.warehouse.changes import find_damaged
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
-from headgate.warehouse.statistics import DataFile, indexed_columns, ranges_of
+from headgate.warehouse.statistics import ROWS_PER_GROUP, DataFile, indexed_columns, ranges_of
 from headgate.warehouse.storage import Folder
 
 KEPT_FRAGMENTS = 8192
@@ -60,9 +60,16 @@ class FileReader:
 
 
 class FileWriter:
-    """Writes rows into an attempt's folder, sorted, a given number of rows a file."""
+    """Writes rows into an attempt's folder, sorted, a given number of rows a file and a row group."""
 
-    def __init__(self, folder: Folder, attempt: str, spec: TableSpec, rows_per_file: int) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        attempt: str,
+        spec: TableSpec,
+        rows_per_file: int,
+        rows_per_group: int = ROWS_PER_GROUP,
+    ) -> None:
         self._folder = folder
         self._attempt = attempt
         self._schema = spec.arrow_schema
@@ -71,6 +78,7 @@ class FileWriter:
         ]
         self._columns = indexed_columns(self._schema, (*spec.sort, *spec.key))
         self._rows_per_file = rows_per_file
+        self._rows_per_group = rows_per_group
         self._repeating = [
             field.name for field in self._schema if field.name != spec.lead and not pa.types.is_nested(field.type)
         ]
@@ -100,7 +108,7 @@ class FileWriter:
             rows,
             path,
             filesystem=self._folder.filesystem,
-            row_group_size=max(rows.num_rows, 1),
+            row_group_size=self._rows_per_group,
             write_page_checksum=True,
             store_schema=False,
             store_decimal_as_integer=True,

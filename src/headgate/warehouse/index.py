@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.warehouse.statistics import DataFile, has_range
+from headgate.warehouse.statistics import ROWS_PER_GROUP, DataFile, Range, has_range
 
 Values = npt.NDArray[Any]
 
@@ -100,6 +100,10 @@ class FileIndex:
             [place for place, file in enumerate(self.files) if file.range(self.lead).nulls != 0], dtype=np.int64
         )
 
+    def bytes_to_read(self, wanted: Wanted) -> int:
+        """About how many bytes a lookup of the values reads: those of the row groups that may hold one."""
+        return sum(_bytes_to_read(file, file.range(self.lead), wanted) for file in self.pick(wanted))
+
     def pick(self, wanted: Wanted) -> tuple[DataFile, ...]:
         """The files that may hold a wanted value, in their order."""
         if wanted.everything:
@@ -116,6 +120,15 @@ class FileIndex:
         if wanted.null:
             chosen[self._nulls] = True
         return tuple(self.files[place] for place in np.flatnonzero(chosen))
+
+
+def _bytes_to_read(file: DataFile, found: Range, wanted: Wanted) -> int:
+    groups = -(-file.rows // ROWS_PER_GROUP)
+    if wanted.everything or found.low is None or found.high is None or found.low == found.high:
+        return file.bytes
+    low, high = np.searchsorted(wanted.values, bounds_array([found.low, found.high]))
+    values = int(high - low) + 1 + wanted.null
+    return file.bytes * min(values, groups) // max(1, groups)
 
 
 def bounds_array(bounds: Sequence[object]) -> Values:

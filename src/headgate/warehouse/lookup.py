@@ -89,7 +89,7 @@ def snapshot_rows(
     spec = lookup.spec
     needed = tuple(dict.fromkeys((*select, *lookup.columns, *spec.key)))
     files = index.pick(lookup.wanted)
-    if session is not None and sum(file.bytes for file in files) > driver_bytes:
+    if session is not None and index.bytes_to_read(lookup.wanted) > driver_bytes:
         stored = _spark_rows(lookup, FileIndex(files, spec.lead), needed, folder, session)
     else:
         stored = lookup.matching(reader.rows(files, needed, lookup.where))

@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 
 Bound = int | float | Decimal | str
 
+ROWS_PER_GROUP = 8_000
+"""Rows of a row group; a lookup reads the groups of a file that may hold what it asks for."""
 STRING_LENGTH = 32
 INDEXED_COLUMNS = 32
 LAST_CHARACTER = "\U0010ffff"
@@ -79,7 +81,9 @@ def ranges_of(metadata: pq.FileMetaData, schema: pa.Schema, columns: Sequence[st
     for name in columns:
         if name not in places:
             continue
-        parts = [_group_range(group.column(places[name]), schema.field(name).type) for group in groups]
+        parts = [
+            (_group_range(group.column(places[name]), schema.field(name).type), group.num_rows) for group in groups
+        ]
         found[name] = _cut(_merge(parts))
     return found
 
@@ -156,12 +160,13 @@ def _group_range(column: pq.ColumnChunkMetaData, kind: pa.DataType) -> Range:
     return Range(low, high, nulls)
 
 
-def _merge(parts: Sequence[Range]) -> Range:
-    """The range of all row groups; one without bounds makes them unknown, unless it holds no value at all."""
-    nulls = None if any(part.nulls is None for part in parts) else sum(part.nulls or 0 for part in parts)
-    if not parts or any(part.low is None or part.high is None for part in parts):
+def _merge(parts: Sequence[tuple[Range, int]]) -> Range:
+    """The range of all row groups, given with their rows; one without bounds makes them unknown, unless it holds NULLs only."""
+    nulls = None if any(part.nulls is None for part, _ in parts) else sum(part.nulls or 0 for part, _ in parts)
+    valued = [part for part, rows in parts if part.nulls != rows]
+    if not valued or any(part.low is None or part.high is None for part in valued):
         return Range(None, None, nulls)
-    return Range(min(part.low for part in parts), max(part.high for part in parts), nulls)  # type: ignore[type-var]
+    return Range(min(part.low for part in valued), max(part.high for part in valued), nulls)  # type: ignore[type-var]
 
 
 def _cut(found: Range) -> Range:

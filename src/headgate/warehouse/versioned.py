@@ -419,10 +419,10 @@ class VersionedTable:
             images = self._images_at(base, changes, upto)
             touched = sum(file.bytes for file in touched_files(base.index, images.dead, self.spec))
             if session is None or touched <= self.limits.fold_bytes:
-                writer = FileWriter(self._folder, attempt, self.spec, rows_per_file)
+                writer = FileWriter(self._folder, attempt, self.spec, rows_per_file, self.limits.rows_per_group)
                 folded = fold(base.index, images, self.spec, self._reader, writer, rows_per_file)
                 return folded, images.dead.num_rows + images.rows.num_rows
         if session is None:
             raise ValueError(f"the overlay of table {self.spec.name} is in files: folding it needs a Spark session")
-        folded = bulk_fold(session, self._folder, attempt, base.index, changes, self.spec, rows_per_file)
+        folded = bulk_fold(session, self._folder, attempt, base.index, changes, self.spec, self.limits)
         return folded, changes.rows
