@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.catalog import Catalog
 
 from headgate import Receipt, Warehouse
 from headgate.capture.memory import MemorySource
@@ -24,7 +23,9 @@ from headgate.delta.changes import BEGINNING
 from headgate.errors import Cancelled, DefiniteError, HeadgateError, SnapshotGone, StorageFull, TooStale
 from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.reading.reader import Reader, Snapshot
+from headgate.runtime.spark import views
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.stages.batch import Batch
 from tests.scheduling.bank import deposit, open_bank, totals
 from tests.waiting import PATIENCE, eventually
 
@@ -106,6 +107,23 @@ def test_only_what_a_query_needs_is_brought_up_to_date(bank: Warehouse) -> None:
     bank.sql(ALL)
     with bank.sql("SELECT name FROM names") as names:
         assert [row.name for row in names.collect()] == ["NORTH"]
+
+
+def test_a_query_does_not_wait_until_the_views_of_a_batch_are_dropped(
+    bank: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, close = threading.Event(), Batch.close
+
+    def close_once_answered(batch: Batch) -> None:
+        answered.wait(PATIENCE)
+        close(batch)
+
+    monkeypatch.setattr(Batch, "close", close_once_answered)
+    try:
+        deposit(bank, (1, 1, 10))
+        assert totals(bank.sql(ALL, deadline=timedelta(seconds=PATIENCE / 2))) == {1: 10}
+    finally:
+        answered.set()
 
 
 def test_a_session_sets_its_bound_and_never_goes_back(bank: Warehouse) -> None:
@@ -334,8 +352,8 @@ def test_the_garbage_collector_lets_an_answer_go_without_calling_spark(
 ) -> None:
     """It runs in the middle of anything, a call of Spark too."""
     dropped: list[str] = []
-    drop = Catalog.dropTempView
-    monkeypatch.setattr(Catalog, "dropTempView", lambda self, name: (dropped.append(name), drop(self, name)))
+    drop = views.drop_view
+    monkeypatch.setattr(views, "drop_view", lambda session, name: (dropped.append(name), drop(session, name)))
     answer = bank.sql(ALL)
     dropped.clear()
     del answer

@@ -275,5 +275,8 @@ class Executor:
             with self._batches.open(pool(weight)) as batch:
                 end = reach if zone_of(stage) is not None else self._ends(after, reach)[0]
                 advance(stage, end, batch, self._flows.flow_of(stage))
+                # The table is there: nobody waits until the views of the batch are dropped.
+                with self._changed:
+                    self._notify()
         finally:
             self.runs.append(StageRun(stage.name, after, stage.target.through, time.monotonic() - began))

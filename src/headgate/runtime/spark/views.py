@@ -78,4 +78,9 @@ def _drop_abandoned() -> None:
         except IndexError:
             return  # another thread was quicker
         with suppress(Py4JError, ConnectionError):  # its Spark may have been stopped since
-            session.catalog.dropTempView(name)
+            drop_view(session, name)
+
+
+def drop_view(session: SparkSession, name: str) -> None:
+    """Without `session.catalog`, which plans the view first to see whether its rows are cached; they never are."""
+    session._jsparkSession.sessionState().catalog().dropTempView(name)
