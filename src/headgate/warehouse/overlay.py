@@ -13,6 +13,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -104,6 +105,15 @@ class Overlay:
             sum(part.rows for part in parts),
             sum(part.bytes for part in parts),
         )
+
+    def code(self, columns: tuple[str, ...], after: JobId, upto: JobId) -> pa.Array:
+        """The codes of what `slice` gives, which is in memory; each segment's are made once."""
+        parts = []
+        for segment in self.segments:
+            if segment.changes.upto > after and segment.changes.after < upto:
+                start, end = np.searchsorted(job_array(segment.rows_in_memory), [after, upto], side="right")
+                parts.append(segment.code(columns).slice(int(start), int(end - start)))
+        return pa.concat_arrays(parts)
 
     def parts(self, after: JobId, upto: JobId) -> list[ChangeSet]:
         """The segments' changes of the jobs in (after, upto], oldest first."""

@@ -259,7 +259,7 @@ class VersionedTable:
             return self._frames.of_base(session, base)
         if not changes.in_memory:
             return self._frames.of_files(session, base, changes, job)
-        return self._frames.of_images(session, base, self._images_at(base, changes, job), job)
+        return self._frames.of_images(session, base, self._images_at(base, overlay, changes, job), job)
 
     def pin(self, job: JobId) -> Pin:
         """Keeps the snapshot at `job` readable until the pin is released."""
@@ -393,11 +393,11 @@ class VersionedTable:
             if parent and not any(other.startswith(f"{start}{parent}/") for other in live):
                 self._staging.delete_folder(parent)
 
-    def _images_at(self, base: Base, changes: ChangeSet, job: JobId) -> Images:
+    def _images_at(self, base: Base, overlay: Overlay, changes: ChangeSet, job: JobId) -> Images:
         found = self._images.get((base, job))
         if found is None:
             assert changes.table is not None
-            found = images_of(changes.table, partial(code, changes.table, self.spec.key))
+            found = images_of(changes.table, partial(overlay.code, self.spec.key, base.through, job))
             with self._lock:
                 self._images = {(base, job): found}
         return found
@@ -416,7 +416,7 @@ class VersionedTable:
             return Folded((), ()), 0
         rows_per_file = self.limits.rows_per_file
         if changes.in_memory:
-            images = self._images_at(base, changes, upto)
+            images = self._images_at(base, overlay, changes, upto)
             touched = sum(file.bytes for file in touched_files(base.index, images.dead, self.spec))
             if session is None or touched <= self.limits.fold_bytes:
                 writer = FileWriter(self._folder, attempt, self.spec, rows_per_file, self.limits.rows_per_group)
