@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse, EnvironmentProblem
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.problems import translate
@@ -67,6 +68,22 @@ def test_changes_in_files_behave_as_changes_in_memory(tmp_path: Path, spark: Spa
     table.release(JobId(4))
     assert values(table, spark, 4) == canonical(model.snapshots[4].values())
     assert not list((tmp_path / "t" / "_overlay").rglob("*.parquet"))
+
+
+def test_a_fold_in_the_background_has_no_more_tasks_than_its_session_allows(
+    tmp_path: Path, spark_sessions: SparkSessions
+) -> None:
+    spark = spark_sessions.background
+    model = Model(BY_KEY)
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=LIMITS)
+    table.apply(stored_changes(table, spark, model.run({(n, "x"): n for n in range(2_000)}), 0, 1), JobId(1))
+    spark.sparkContext.setJobGroup("fold", "a fold in the background")
+    table.materialize(spark, JobId(1))
+    tracker = spark.sparkContext.statusTracker()
+    stages = [stage for job in tracker.getJobIdsForGroup("fold") for stage in tracker.getJobInfo(job).stageIds]
+    tasks = [info.numTasks for stage in stages if (info := tracker.getStageInfo(stage)) is not None]
+    assert tasks and max(tasks) == spark.sparkContext.defaultParallelism - 1 == 1
+    assert values(table, spark, 1) == canonical(model.snapshots[1].values())
 
 
 def test_a_lookup_in_many_bytes_goes_through_spark(tmp_path: Path, spark: SparkSession) -> None:

@@ -114,7 +114,7 @@ class Engine:
         batches = BatchFactory(
             journal.chain, sessions, self.tables.kept, self.scratch, limits.batch_rows, journal.settle
         )
-        materializer = Materializer(journal, self.tables, sessions.bulk)
+        materializer = Materializer(journal, self.tables, sessions)
         self._cuts = Cuts(self.sources, journal, clock)
         self.replicas = Replicas(self.tables, self.catalog, journal, batches, materializer)
         self.flows = FlowSet(

@@ -141,7 +141,7 @@ class Background:
         if full and self._upkeep.is_behind:
             # Only what is materialized can leave the stream.
             self._upkeep.release()
-            self._upkeep.materialize()
+            self._upkeep.materialize(in_background=True)
 
     def _lagging(self) -> bool:
         newest = self._scheduler.journal.chain.newest
@@ -196,7 +196,7 @@ class Background:
             reason = "a bulk load is to be folded"
         if reason is not None:
             self._record("materialization", reason)
-            self._upkeep.materialize()
+            self._upkeep.materialize(in_background=True)
             self._oldest_at = None
 
     def _record(self, what: str, reason: str) -> None:

@@ -83,6 +83,11 @@ def _write(rows: DataFrame, place: Folder, spec: TableSpec, count: int, limits: 
     order = [column(name) for name in sort]
     share = max(limits.rows_per_file, min(FILES_PER_TASK * limits.rows_per_file, ROWS_PER_TASK))
     tasks = max(1, ceil(count / share))
+    most = rows.sparkSession.conf.get("spark.sql.leafNodeDefaultParallelism", None)
+    if most is not None and tasks > int(most):
+        # Fewer tasks that take longer: others find a free slot. What they read is read by as few.
+        tasks = int(most)
+        rows = rows.coalesce(tasks)
     if order and tasks > 1:
         rows = rows.repartitionByRange(tasks, *order).sortWithinPartitions(*order)
     elif order:

@@ -1,8 +1,9 @@
-"""The Spark sessions of a warehouse: one context, three sessions, settings that never change after the start.
+"""The Spark sessions of a warehouse: one context, four sessions, settings that never change after the start.
 
-    small   deltas of a few thousand rows: no code generation, no adaptive execution, one partition
-    bulk    loads, rebuilds and large batches
-    query   what users ask
+    small        deltas of a few thousand rows: no code generation, no adaptive execution, one partition
+    bulk         loads, rebuilds and large batches
+    background   the same for what nobody waits for: it leaves a slot to others
+    query        what users ask
 
 A context that is already active in this process is used as it is, and left running. Spark's own output goes to a log
 file, so that a user's terminal shows only what headgate says.
@@ -97,7 +98,7 @@ appender.stderr.layout.pattern = %d{ISO8601} %p %c: %m%n%ex
 
 
 class SparkSessions:
-    """Starts Spark, or joins the context that is active; `small`, `bulk` and `query` are ready to use."""
+    """Starts Spark, or joins the context that is active; its sessions are ready to use."""
 
     def __init__(self, conf: Mapping[str, str], app_name: str) -> None:
         _refuse_fixed(conf)
@@ -114,6 +115,7 @@ class SparkSessions:
         partitions = {"spark.sql.shuffle.partitions": str(4 * self.context.defaultParallelism)}
         self.small = _session(parent, {**conf, **SMALL})
         self.bulk = _session(parent, {**partitions, **LARGE, **conf})
+        self.background = _session(parent, {**LARGE, **conf, **_few_tasks(self.context.defaultParallelism - 1)})
         self.query = _session(parent, {**partitions, **LARGE, **conf})
 
     def stop(self) -> None:
@@ -165,6 +167,14 @@ class SparkSessions:
             raise EnvironmentProblem(
                 f"Spark did not start: {why}", hint="check the spark settings of the project"
             ) from error
+
+
+def _few_tasks(count: int) -> dict[str, str]:
+    """Stages of about so many tasks, at least one."""
+    return dict.fromkeys(
+        ("spark.sql.shuffle.partitions", "spark.sql.leafNodeDefaultParallelism", "spark.sql.files.maxPartitionNum"),
+        str(max(1, count)),
+    )
 
 
 def _session(parent: SparkSession, settings: Mapping[str, str]) -> SparkSession:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from headgate.delta.changes import JobId
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.stages.stage import Stage, tables_of
 from headgate.runtime.tables.journal import Entries, Journal
 from headgate.runtime.tables.records import CHECKPOINT
@@ -44,12 +45,15 @@ class Materializer:
 
     journal: Journal
     tables: Tables
-    session: SparkSession
+    sessions: SparkSessions
 
-    def checkpoint(self, tables: Sequence[tuple[VersionedTable, JobId]], more: Entries = ()) -> None:
+    def checkpoint(
+        self, tables: Sequence[tuple[VersionedTable, JobId]], more: Entries = (), *, in_background: bool = False
+    ) -> None:
         """Commits each table at its job and records all their versions at once, together with `more`."""
         self.journal.settle()
-        versions = materialize(tables, self.session, self.journal.verify)
+        session = self.sessions.background if in_background else self.sessions.bulk
+        versions = materialize(tables, session, self.journal.verify)
         body = {"tables": {self.tables.path(table): list(found) for table, found in versions}}
         self.journal.record([*more, (CHECKPOINT, body)])
 

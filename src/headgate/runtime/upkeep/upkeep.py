@@ -132,11 +132,12 @@ class Upkeep:
                         table.release(kept)
             self._reader.forget_before(JobId(retained))
 
-    def materialize(self) -> None:
-        """Folds every table's overlay into its Delta table and records the versions."""
+    def materialize(self, *, in_background: bool = False) -> None:
+        """Folds every table's overlay into its Delta table and records the versions; in the background, a slot of Spark is
+        left to others."""
         journal, tables = self._journal, self._tables
         with self._lock:
-            self._materializer.checkpoint(durable_jobs(self._flows.stages()))
+            self._materializer.checkpoint(durable_jobs(self._flows.stages()), in_background=in_background)
             # A damaged table may be restored, and then goes on from where it was.
             for name, source in self._sources.items() if not tables.damaged else ():
                 source.log.trim(journal.chain.position(name, self._durable(name)))
