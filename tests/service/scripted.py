@@ -36,7 +36,7 @@ class ScriptedAnswer:
         self._owner = owner
         self._rows = rows
         self._receipt = receipt
-        self.dataframe = SimpleNamespace(schema=from_arrow_schema(rows.schema))
+        self.schema = from_arrow_schema(rows.schema)
 
     @property
     def receipt(self) -> Receipt:

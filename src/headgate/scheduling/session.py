@@ -28,7 +28,7 @@ class Answer(SnapshotAnswer):
         # The snapshot is this answer's from now on.
         answer._finalizer.detach()
         super().__init__(
-            answer._dataframe,
+            answer._result,
             answer.job,
             answer._storage,
             answer._rows,

@@ -93,7 +93,7 @@ class RunningQuery:
                 self.phase = "reading"
                 self._go_on()
                 batches = answer.read(self._read_limit())
-                types = [field.dataType.simpleString() for field in answer.dataframe.schema.fields]
+                types = [field.dataType.simpleString() for field in answer.schema.fields]
                 receipt = _receipt_of(answer)
         except (PySparkException, Py4JError) as error:
             raise query_problem(error, body.sql) from None

@@ -14,6 +14,7 @@ from headgate.errors import DefiniteError, Location
 from headgate.sql.functions import context_function
 from headgate.sql.hidden_columns import HiddenColumns, HiddenOf
 from headgate.sql.names import folded, quoted
+from headgate.sql.picks import Picks, picks_of
 from headgate.sql.positions import QueryText
 
 Replacement = tuple[int, int, str]
@@ -77,6 +78,8 @@ class TableText:
     """What keeps the hidden columns that the query names out of its stars."""
     is_repeatable: bool = False
     """Whether the query has the same rows whenever it is run over the same tables."""
+    picks: Picks | None = None
+    """What the query picks of its one table, if it does nothing else."""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -121,7 +124,7 @@ def read_tables(text: str, where: Location, hidden: HiddenOf = lambda _: ()) -> 
         isinstance(node, exp.TableSample) or context_function(node) is not None for node in tree.walk()
     )
     references = tuple(_reference(query, table, columns.of(table)) for table in tables)
-    return TableText(text, references, tuple(_qualifiers(query, tree)), stars, repeatable)
+    return TableText(text, references, tuple(_qualifiers(query, tree)), stars, repeatable, picks_of(tree, text))
 
 
 def replace_tables(text: str, mapping: Mapping[str, str]) -> str:

@@ -248,6 +248,16 @@ class VersionedTable:
                 lookup, base.index, changes, select, self._reader, self._folder, session, self.limits.lookup_bytes
             )
 
+    def picked(self, values: pa.Array, job: JobId, select: tuple[str, ...], most_bytes: int) -> pa.Table | None:
+        """Rows of the snapshot whose leading column has one of the values; None when the driver would have to read more."""
+        lead = self.spec.lead
+        lookup = Lookup(self.spec, (lead,), pa.table({lead: values}))
+        with self.pin(job) as pin:
+            changes = self._overlay.slice(pin.base.through, job)
+            if pin.base.index.bytes_to_read(lookup.wanted) > most_bytes or not (changes is None or changes.in_memory):
+                return None
+            return self.lookup((lead,), lookup.keys, job, select)
+
     def frame(self, session: SparkSession, job: JobId) -> DataFrame:
         """The whole snapshot at `job`, usable while the job is pinned, or nothing is materialized."""
         base, overlay = self._state(job)

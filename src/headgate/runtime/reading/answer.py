@@ -13,11 +13,13 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
+from pyspark.sql.types import StructType
 
 from headgate.delta.changes import JobId
 from headgate.errors import SnapshotGone, TooStale
 from headgate.runtime.reading.query_work import Interruption, TimeIsOver
 from headgate.runtime.reading.reads import Rows
+from headgate.runtime.reading.result import Result
 from headgate.runtime.reading.spark_reading import SparkReading
 from headgate.runtime.spark.partitions import Batches, ReadLimit
 from headgate.runtime.spark.problems import query_problem
@@ -32,7 +34,7 @@ class SnapshotAnswer:
 
     def __init__(
         self,
-        dataframe: DataFrame,
+        result: Result,
         job: JobId,
         storage: Folder,
         rows: Rows,
@@ -47,7 +49,7 @@ class SnapshotAnswer:
         `drop` is `release` for an answer that nobody closed: the garbage collector runs it in the middle of anything, a
         call of Spark too, so that it must not call Spark.
         """
-        self._dataframe = dataframe
+        self._result = result
         self.job = job
         self.read_seconds = 0.0
         """Time spent on bringing rows to this program."""
@@ -65,12 +67,13 @@ class SnapshotAnswer:
     @property
     def dataframe(self) -> DataFrame:
         """The rows as a Spark DataFrame, to be used before the answer is closed."""
-        if not self._finalizer.alive:
-            raise SnapshotGone(
-                f"the answer at job {self.job} was closed, or its lease has ended",
-                hint="ask again; a longer lease is set by retention: {lease: …}",
-            )
-        return self._dataframe
+        self._require_open()
+        return self._result.frame
+
+    @property
+    def schema(self) -> StructType:
+        """The rows' columns and types."""
+        return self._result.schema
 
     @property
     def is_open(self) -> bool:
@@ -78,8 +81,8 @@ class SnapshotAnswer:
 
     def collect(self) -> list[Row]:
         """All rows in this program's memory, and in Spark's before."""
-        with self._timed() as (frame, until), self._rows.counted():
-            return self._reading.work.run(frame.collect, self._interruption, until)
+        with self._timed() as until, self._rows.counted():
+            return self._reading.work.run(lambda: self._result.frame.collect(), self._interruption, until)
 
     def to_arrow(self) -> pa.Table:
         """All rows as an Arrow table."""
@@ -92,7 +95,7 @@ class SnapshotAnswer:
         query at the same snapshot are read once.
         """
         limit = limit or ReadLimit()
-        with self._timed() as (frame, until):
+        with self._timed() as until:
             work, interruption = self._reading.work, self._interruption
 
             def check() -> None:
@@ -101,24 +104,32 @@ class SnapshotAnswer:
                     raise TimeIsOver
 
             def read() -> Batches:
-                return work.run(lambda: self._reading.read(frame, limit), interruption, until)
+                return work.run(lambda: self._result.read(limit), interruption, until)
 
             return self._rows.batches(limit, read, check)
 
     @contextmanager
-    def _timed(self) -> Iterator[tuple[DataFrame, float | None]]:
-        """The frame, and until when it is to be read."""
-        frame, began = self.dataframe, time.monotonic()
+    def _timed(self) -> Iterator[float | None]:
+        """Until when the rows are to be read."""
+        self._require_open()
+        began = time.monotonic()
         allowed = self._allowed_seconds
         try:
             with self._interruption.at_work(), storage_problems(self._storage):
-                yield frame, None if allowed is None else began + allowed - self.read_seconds
+                yield None if allowed is None else began + allowed - self.read_seconds
         except TimeIsOver:
             raise self._too_late(self.read_seconds + time.monotonic() - began) from None
         except (PySparkException, Py4JError) as error:
             raise query_problem(error, self._text) from error
         finally:
             self.read_seconds += time.monotonic() - began
+
+    def _require_open(self) -> None:
+        if not self._finalizer.alive:
+            raise SnapshotGone(
+                f"the answer at job {self.job} was closed, or its lease has ended",
+                hint="ask again; a longer lease is set by retention: {lease: …}",
+            )
 
     def _too_late(self, seconds: float) -> Exception:
         return TooStale(f"the answer could not be read within {seconds:.3g} s", hint="allow a longer deadline")

@@ -11,6 +11,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from headgate.dataflow.graph import Scan
 from headgate.dataflow.relation import column_list, quoted
@@ -18,8 +19,10 @@ from headgate.delta.changes import JobId
 from headgate.errors import Location, SnapshotGone, UnknownTable
 from headgate.runtime.flows.flows import FlowPlan
 from headgate.runtime.reading.answer import SnapshotAnswer
+from headgate.runtime.reading.picking import picked_rows
 from headgate.runtime.reading.query_work import Interruption
 from headgate.runtime.reading.reads import Reads
+from headgate.runtime.reading.result import PickedResult, PlannedResult, Result
 from headgate.runtime.reading.spark_reading import SparkReading
 from headgate.runtime.signal import Signal
 from headgate.runtime.spark.parser import SparkParser
@@ -136,8 +139,12 @@ class Reader:
             given = query.replaced(lambda table: snapshot.view(self._known(table.name), table.hidden))
             return self._session.sql(given.text)
 
+        def result() -> Result:
+            picked = self._picked(query, snapshot.job)
+            return PlannedResult(plan(), self._reading) if picked is None else PickedResult(*picked, plan)
+
         try:
-            frame = self._reading.work.run(plan, interruption, until)
+            found = self._reading.work.run(result, interruption, until)
         except (PySparkException, Py4JError) as error:
             snapshot.release()
             known = translate(error, self._storage)
@@ -149,7 +156,7 @@ class Reader:
             raise
         same = snapshot.same(query.text) if query.is_repeatable else None
         return SnapshotAnswer(
-            frame,
+            found,
             snapshot.job,
             self._storage,
             self.reads.rows(same),
@@ -160,10 +167,23 @@ class Reader:
             snapshot.drop,
         )
 
+    def _picked(self, query: TableText, job: JobId) -> tuple[StructType, pa.Table] | None:
+        """The rows of a query that does nothing but pick them; None when Spark is to read them."""
+        if query.picks is None or len(query.references) != 1:
+            return None
+        reference = query.references[0]
+        entry = self._catalog.find(reference.name)
+        if entry is None or entry.is_fragment:
+            return None
+        table = self._stored(entry.name).main
+        shown = [column for column in table.spec.columns if column in entry.schema.names]
+        return picked_rows(query.picks, table, job, shown, reference.hidden)
+
     def constant(self, rows: Sequence[tuple[str, ...]], columns: str) -> SnapshotAnswer:
         """Rows that come from no table."""
         frame = self._session.createDataFrame(list(rows), columns)
-        return SnapshotAnswer(frame, JobId(0), self._storage, self.reads.rows(), self._reading, lambda: None)
+        result = PlannedResult(frame, self._reading)
+        return SnapshotAnswer(result, JobId(0), self._storage, self.reads.rows(), self._reading, lambda: None)
 
     def table(self, name: str, job: JobId | None) -> SnapshotAnswer:
         known = self._known(name)
@@ -176,7 +196,7 @@ class Reader:
             snapshot.release()
             raise
         return SnapshotAnswer(
-            frame,
+            PlannedResult(frame, self._reading),
             snapshot.job,
             self._storage,
             self.reads.rows(),
