@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 from headgate.errors import DefiniteError, HeadgateError, Location
 from headgate.sql.bounds import MOST_CHAINED, MOST_LEVELS, MOST_TOKENS
 from headgate.sql.guard import require_select
+from headgate.sql.lower import lower_view
 from headgate.sql.references import read_tables
-from headgate.sql.statements import parse_statements
+from headgate.sql.statements import CreateView, parse_statements
 from headgate.sql.tail import parse_setting, split_tail
 from headgate.text import LONGEST_TEXT
+from tests.sql.catalogs import SHOP
 
 QUERIES = (
     "SELECT a, sum(b) AS s FROM shop.lines l JOIN stores USING (store) WHERE a > 1 GROUP BY a HAVING sum(b) > 2",
@@ -159,3 +162,38 @@ def test_any_text_is_read_or_refused_with_words(text: str) -> None:
             reading(text)
         except HeadgateError as error:
             str(error).encode()
+
+
+CONSTRUCTED: dict[str, Callable[[int], str]] = {
+    "conditions": lambda n: "SELECT a FROM s.t WHERE " + " OR ".join(f"b = {i}" for i in range(n)),
+    "branches over two tables": lambda n: (
+        "SELECT t.a FROM s.t JOIN s.u ON t.a = u.a WHERE " + " OR ".join(f"(b = {i} AND e = {i})" for i in range(n))
+    ),
+    "sums of aggregates": lambda n: (
+        "SELECT a, " + " + ".join(f"sum(b + {i})" for i in range(n)) + " AS x FROM s.t GROUP BY a"
+    ),
+    "sums of a key": lambda n: "SELECT " + " + ".join("a" for _ in range(n)) + " AS x FROM s.t GROUP BY a",
+}
+
+
+@pytest.mark.parametrize("form", CONSTRUCTED)
+def test_a_chain_that_is_twice_as_long_takes_about_twice_the_steps(form: str) -> None:
+    assert steps_of_lowering(CONSTRUCTED[form](160)) < 2.6 * steps_of_lowering(CONSTRUCTED[form](80))
+
+
+def steps_of_lowering(query: str) -> int:
+    """Calls of Python functions while the query is lowered."""
+    (statement,) = parse_statements(f"CREATE MATERIALIZED VIEW v AS {query}", "flows/v.sql")
+    assert isinstance(statement, CreateView)
+    steps = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal steps
+        steps += event == "call"
+
+    sys.setprofile(count)
+    try:
+        lower_view(statement, SHOP)
+    finally:
+        sys.setprofile(None)
+    return steps

@@ -10,7 +10,7 @@ Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 
 from sqlglot import exp
 
@@ -31,6 +31,11 @@ from headgate.sql.scope import NotIncremental
 
 Items = Sequence[tuple[str, exp.Expr | None]]
 """The select list: names and expressions; a column that `*` brought has no expression."""
+
+_NEVER_KEYS = (
+    *(exp.Identifier, exp.DataType, exp.Where, exp.Order, exp.WindowSpec, exp.Var),
+    *(exp.Star, exp.Literal, exp.Alias),
+)
 
 
 def is_group_by_all(select: exp.Select) -> bool:
@@ -171,11 +176,10 @@ class Grouping:
         if function_name(node) in GROUPING:
             self._replace(node, self._grouping(node))
             return
-        if not has_aggregate(node) and not isinstance(node, (exp.Star, exp.Literal, exp.Alias)):
-            key = self._key(node)
-            if key is not None:
-                self._replace(node, column(key))
-                return
+        key = self._key(node)
+        if key is not None:
+            self._replace(node, column(key))
+            return
         if isinstance(node, exp.Column):
             self._ungrouped(node)
             return
@@ -213,9 +217,14 @@ class Grouping:
         self._renderer.replacements[id(node)] = rendered
 
     def _key(self, node: exp.Expr) -> str | None:
-        if isinstance(node, (exp.Identifier, exp.DataType, exp.Where, exp.Order, exp.WindowSpec, exp.Var)):
+        if isinstance(node, _NEVER_KEYS):
             return None
-        if any(isinstance(part, exp.Window) or is_subquery(part) for part in node.walk()):
+        # A node with more parts than a key's text has letters is no key: so a long chain is not read at each of its parts.
+        most = 2 * max(map(len, self._by_text), default=0) + 8
+        parts = list(islice(node.walk(), most + 1))
+        if len(parts) > most or any(isinstance(part, exp.Window) or is_subquery(part) for part in parts):
+            return None
+        if has_aggregate(node):
             return None
         try:
             text = self._renderer.render(node).sql

@@ -47,13 +47,14 @@ def is_subquery(node: exp.Expr) -> bool:
 
 def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
     """The nodes of an expression, those inside its subqueries left out."""
-    yield node
-    if is_subquery(node):
-        if isinstance(node, exp.In):
-            yield from own_nodes(node.this)
-        return
-    for child in node.iter_expressions():
-        yield from own_nodes(child)
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        if not is_subquery(current):
+            waiting.extend(current.iter_expressions(reverse=True))
+        elif isinstance(current, exp.In):
+            waiting.append(current.this)
 
 
 def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
@@ -137,9 +138,10 @@ class Renderer:
             self._visit(child, edits, columns, foreign)
 
     def _check(self, node: exp.Expr) -> None:
-        where = self.query.location(node)
         if isinstance(node, (exp.Placeholder, exp.Parameter)):
-            raise FlowError("a parameter marker has no value here", where=where, hint="write the value")
+            raise FlowError(
+                "a parameter marker has no value here", where=self.query.location(node), hint="write the value"
+            )
         if self.free:
             return
         if is_subquery(node):
@@ -149,12 +151,14 @@ class Renderer:
             raise NotIncremental(f"{name}() depends on when and where it is called", context=True)
         if isinstance(node, exp.Window):
             raise FlowError(
-                "a window function is not allowed here", where=where, hint="use it in the SELECT list or in QUALIFY"
+                "a window function is not allowed here",
+                where=self.query.location(node),
+                hint="use it in the SELECT list or in QUALIFY",
             )
         if is_aggregate(node):
             raise FlowError(
                 f"the aggregate {function_name(node)}() is not allowed here",
-                where=where,
+                where=self.query.location(node),
                 hint="use it in the SELECT list or in HAVING",
             )
         if function_name(node) in GENERATORS:
