@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from headgate.dataflow.graph import (
-    Aggregate,
-    AsOfJoin,
-    Filter,
-    Generate,
-    Join,
-    Node,
-    Projection,
-    Repeat,
-    Scan,
-    UnionAll,
-    Window,
-    walk,
-)
+from headgate.dataflow.graph import Join, Node, Scan, UnionAll, Window, walk
 from headgate.dataflow.rules.join import companion
-from headgate.dataflow.rules.linear import renaming
 
 
 def table_column(node: Node, column: str) -> tuple[str, str] | None:
     """The table and column whose stored values this column shows unchanged (or NULL), if there is just one."""
     if isinstance(node, Scan):
         return next(((node.table, output.sql) for output in node.outputs if output.name == column), None)
-    if isinstance(node, Projection):
-        below = renaming(node).get(column)
-        return table_column(node.input, below) if below is not None else None
-    if isinstance(node, Filter | Repeat | Generate | Window | Aggregate):
-        below_node = node.input
-        if isinstance(node, Aggregate) and column not in node.keys:
-            return None
-        return table_column(below_node, column) if column in below_node.columns else None
-    if isinstance(node, Join | AsOfJoin):
-        side = node.left if column in node.left.columns else node.right
-        return table_column(side, column)
-    return None
+    below = node.origin(column)
+    return None if below is None else table_column(*below)
+
+
+def input_columns(node: Node, columns: tuple[str, ...]) -> tuple[Node, tuple[str, ...]] | None:
+    """The input, and the columns of it, whose values these columns show unchanged, if all are of one input."""
+    found = [node.origin(column) for column in columns]
+    origins = [origin for origin in found if origin is not None]
+    if not origins or len(origins) < len(found) or len({below for below, _ in origins}) > 1:
+        return None
+    return origins[0][0], tuple(name for _, name in origins)
 
 
 def all_nodes(root: Node) -> Iterator[Node]:
@@ -61,40 +45,15 @@ def all_nodes(root: Node) -> Iterator[Node]:
 
 
 def is_read_above(root: Node, node: Node, column: str) -> bool:
-    """Whether any operator that is not part of `node` names the column (a name is unique within a flow)."""
+    """Whether any operator that is not part of `node` reads the column (a name is unique within a flow).
+
+    A window may order equal rows by all columns; all columns of a union are taken to be read.
+    """
     below = set(walk(node))
-    if root in below:
+    if column in root.columns:
         return True
-    pattern = re.compile(rf"(?<!\w){re.escape(column)}(?!\w)")
-    return any(pattern.search(_texts(other)) for other in walk(root) if other not in below)
-
-
-def _texts(node: Node) -> str:
-    """All expression text of the node itself."""
-    parts: list[str] = []
-    match node:
-        case Filter():
-            parts = [node.predicate]
-        case Projection():
-            parts = [output.sql for output in node.outputs]
-        case Generate():
-            parts = [node.generator]
-        case Repeat():
-            parts = [node.times]
-        case Join():
-            parts = [name for pair in node.keys for name in pair] + [node.residual or ""]
-        case AsOfJoin():
-            parts = [name for pair in node.keys for name in pair] + [node.at, node.start, node.end]
-        case Aggregate():
-            parts = list(node.keys)
-            for call in node.calls:
-                parts += [*call.arguments, call.where or ""]
-        case Window():
-            parts = list(node.partition)
-            for window_call in node.calls:
-                parts += [window_call.function, window_call.order_by or "", *node.input.columns]
-        case UnionAll():
-            parts = list(node.columns)
-        case _:
-            pass
-    return " ".join(parts)
+    above = [other for other in walk(root) if other not in below]
+    return any(
+        column in other.reads or (isinstance(other, Window | UnionAll) and column in other.inputs[0].columns)
+        for other in above
+    )

@@ -75,7 +75,7 @@ def window_call_text(
     node: Window, call: WindowCall, sensitive: Collection[str] = (), more: tuple[str, ...] = ()
 ) -> str:
     """`function OVER (…) AS name`, partitioned also by `more`; a sensitive one goes through its partition in order."""
-    order = [call.order_by] if call.order_by else []
+    order: list[str] = [call.order_by] if call.order_by else []
     if call.tie_break or call.name in sensitive:
         order += [quoted(column) for column in node.input.columns]
     parts = [f"PARTITION BY {column_list((*more, *node.partition))}"]

@@ -14,10 +14,18 @@ from itertools import combinations, islice
 
 from sqlglot import exp
 
-from headgate.dataflow.graph import Aggregate, AggregateCall, Node, Output, Projection, UnionAll
+from headgate.dataflow.expression import Column, Expression
+from headgate.dataflow.graph import Aggregate, AggregateCall, Node, Output, Projection, UnionAll, kept
 from headgate.errors import FlowError
 from headgate.sql.context import Context
-from headgate.sql.expressions import Rendered, Renderer, column, has_aggregate, is_subquery, is_windowed
+from headgate.sql.expressions import (
+    Renderer,
+    has_aggregate,
+    in_parentheses,
+    is_subquery,
+    is_windowed,
+    outer_columns,
+)
 from headgate.sql.functions import (
     AGGREGATES,
     GROUPING,
@@ -60,9 +68,9 @@ def group_expressions(
 
     def index(node: exp.Expr) -> int:
         resolved = _resolved(node, items, renderer)
-        text = canonical(renderer.render(resolved).sql)
+        text = canonical(renderer.render(resolved))
         for position, known in enumerate(expressions):
-            if canonical(renderer.render(known).sql) == text:
+            if canonical(renderer.render(known)) == text:
                 return position
         expressions.append(resolved)
         return len(expressions) - 1
@@ -141,9 +149,10 @@ class Grouping:
         self._late = late
         self._expressions = [renderer.local(key) for key in keys]
         self._names = [
-            item.sql if item.is_column and sets is None else context.names.fresh("group") for item in self._expressions
+            item if isinstance(item, Column) and sets is None else context.names.fresh("group")
+            for item in self._expressions
         ]
-        self._by_text = {canonical(item.sql): name for item, name in zip(self._expressions, self._names, strict=True)}
+        self._by_text = {canonical(item): name for item, name in zip(self._expressions, self._names, strict=True)}
         self._calls: dict[tuple[str, tuple[str, ...], bool, str | None], AggregateCall] = {}
         self._set_number = context.names.fresh("grouping_set")
 
@@ -152,7 +161,7 @@ class Grouping:
         for name in columns:
             if name not in self._names:
                 self._names.append(name)
-                self._expressions.append(column(name))
+                self._expressions.append(Column(name))
                 self._by_text.setdefault(canonical(name), name)
 
     def has_column(self, name: str) -> bool:
@@ -178,7 +187,7 @@ class Grouping:
             return
         key = self._key(node)
         if key is not None:
-            self._replace(node, column(key))
+            self._replace(node, Column(key))
             return
         if isinstance(node, exp.Column):
             self._ungrouped(node)
@@ -190,12 +199,12 @@ class Grouping:
         """The Aggregate over the node."""
         if self._sets is None:
             pending = [
-                Output(name, item.sql)
+                Output(name, item)
                 for name, item in zip(self._names, self._expressions, strict=True)
-                if not item.is_column
+                if not isinstance(item, Column)
             ]
             if pending:
-                node = Projection(node, tuple(Output(name, name) for name in node.columns) + tuple(pending))
+                node = Projection(node, kept(node.columns) + tuple(pending))
             keys = tuple(dict.fromkeys((*self._carried, *self._names)))
         else:
             node = self._expanded(node)
@@ -203,17 +212,17 @@ class Grouping:
         return _aggregate(node, keys, tuple(self._calls.values()), self._context)
 
     def _expanded(self, node: Node) -> Node:
-        kept = tuple(Output(name, name) for name in node.columns)
         branches: list[Node] = []
         for number, members in enumerate(self._sets or ()):
             keys = tuple(
-                Output(name, item.sql if index in members else f"IF(false, {item.sql}, NULL)")
+                Output(name, item if index in members else Expression("IF(false, ", item, ", NULL)"))
                 for index, (name, item) in enumerate(zip(self._names, self._expressions, strict=True))
             )
-            branches.append(Projection(node, (*kept, *keys, Output(self._set_number, str(number)))))
+            set_number = Output(self._set_number, Expression(str(number)))
+            branches.append(Projection(node, (*kept(node.columns), *keys, set_number)))
         return UnionAll(tuple(branches))
 
-    def _replace(self, node: exp.Expr, rendered: Rendered) -> None:
+    def _replace(self, node: exp.Expr, rendered: Expression) -> None:
         self._renderer.replacements[id(node)] = rendered
 
     def _key(self, node: exp.Expr) -> str | None:
@@ -227,7 +236,7 @@ class Grouping:
         if has_aggregate(node):
             return None
         try:
-            text = self._renderer.render(node).sql
+            text = self._renderer.render(node)
         except FlowError:
             return None
         return self._by_text.get(canonical(text))
@@ -236,12 +245,10 @@ class Grouping:
         aliased = self._renderer.aliases.get(folded(node.name)) if len(node.parts) == 1 else None
         if aliased is not None and id(aliased) != id(node):
             self.prepare(aliased)
-            rendered = self._renderer.render(aliased)
-            sql = rendered.sql if rendered.is_column else f"({rendered.sql})"
-            self._replace(node, Rendered(sql, rendered.columns, rendered.foreign))
+            self._replace(node, in_parentheses(self._renderer.render(aliased)))
             return
         rendered = self._renderer.render(node)
-        if rendered.columns <= set(self._names) | set(self._carried) | rendered.foreign:
+        if rendered.columns <= set(self._names) | set(self._carried) | outer_columns(rendered):
             return
         raise FlowError(
             f"column '{self._renderer.query.written(node)}' is neither grouped nor inside an aggregate",
@@ -249,7 +256,7 @@ class Grouping:
             hint="add it to GROUP BY or aggregate it",
         )
 
-    def _call(self, node: exp.Expr, where: exp.Expr | None) -> Rendered:
+    def _call(self, node: exp.Expr, where: exp.Expr | None) -> Expression:
         function = function_name(node)
         if function is None or function in ORDER_DEPENDENT_AGGREGATES or function not in AGGREGATES:
             raise NotIncremental(f"{function or 'this aggregate'}() depends on the order of rows")
@@ -259,24 +266,24 @@ class Grouping:
             arguments = list(arguments[0].expressions)
         if len(arguments) == 1 and isinstance(arguments[0], exp.Star):
             arguments = []
-        texts = tuple(self._renderer.local(item).sql for item in arguments)
-        condition = None if where is None else self._renderer.local(where.this).sql
+        texts = tuple(self._renderer.local(item) for item in arguments)
+        condition = None if where is None else self._renderer.local(where.this)
         key = (function, tuple(canonical(text) for text in texts), distinct, condition and canonical(condition))
         if key not in self._calls:
             name = self._context.names.fresh(function)
             self._calls[key] = AggregateCall(name, function, texts, distinct, condition)
         name = self._calls[key].name
         if self._late and function in ZERO_WHEN_EMPTY:
-            return Rendered(f"coalesce({name}, 0L)", frozenset((name,)))
-        return column(name)
+            return Expression("coalesce(", Column(name), ", 0L)")
+        return Column(name)
 
-    def _grouping(self, node: exp.Expr) -> Rendered:
+    def _grouping(self, node: exp.Expr) -> Expression:
         """`grouping(key)` and `grouping_id(…)`: constants of each grouping set."""
         if self._sets is None:
             raise NotIncremental("grouping() without grouping sets")
         asked = [
-            [position for position, item in enumerate(self._expressions) if canonical(item.sql) == text]
-            for text in (canonical(self._renderer.render(item).sql) for item in node.expressions)
+            [position for position, item in enumerate(self._expressions) if canonical(item) == text]
+            for text in (canonical(self._renderer.render(item)) for item in node.expressions)
         ]
         if not all(asked):
             raise FlowError("grouping() takes GROUP BY expressions", where=self._renderer.query.location(node))
@@ -288,8 +295,7 @@ class Grouping:
                 bits = bits * 2 + (position not in members)
             cases.append(f"WHEN {number} THEN {bits}")
         target = "TINYINT" if function_name(node) == "grouping" else "BIGINT"
-        sql = f"CAST(CASE {self._set_number} {' '.join(cases)} END AS {target})"
-        return Rendered(sql, frozenset((self._set_number,)))
+        return Expression("CAST(CASE ", Column(self._set_number), f" {' '.join(cases)} END AS {target})")
 
 
 def _aggregate(node: Node, keys: tuple[str, ...], calls: tuple[AggregateCall, ...], context: Context) -> Node:
@@ -297,7 +303,8 @@ def _aggregate(node: Node, keys: tuple[str, ...], calls: tuple[AggregateCall, ..
     arguments = {call.arguments for call in calls}
     if not calls or not all(call.distinct and call.where is None for call in calls) or len(arguments) != 1:
         return Aggregate(node, keys, calls)
-    values = [Rendered(text, frozenset((text,))) for text in calls[0].arguments]
-    node, names = context.joins.with_columns(node, values, "value")
+    node, names = context.joins.with_columns(node, calls[0].arguments, "value")
     distinct = Aggregate(node, tuple(dict.fromkeys((*keys, *names))))
-    return Aggregate(distinct, keys, tuple(AggregateCall(call.name, call.function, names) for call in calls))
+    return Aggregate(
+        distinct, keys, tuple(AggregateCall(call.name, call.function, tuple(map(Column, names))) for call in calls)
+    )

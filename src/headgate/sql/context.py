@@ -8,8 +8,9 @@ from typing import Protocol
 
 from sqlglot import exp
 
+from headgate.dataflow.expression import Expression
 from headgate.dataflow.graph import LookupMiss, Node
-from headgate.sql.expressions import Rendered, Renderer
+from headgate.sql.expressions import Renderer
 from headgate.sql.joins import JoinBuilder
 from headgate.sql.names import NameAllocator
 from headgate.sql.positions import QueryText
@@ -33,8 +34,8 @@ class LateValue:
     """A one-row aggregate subquery before its value is computed, so that an empty group still has one."""
 
     node: Node
-    value: Rendered
-    condition: Rendered | None
+    value: Expression
+    condition: Expression | None
     empty_is_null: bool
 
 
@@ -44,7 +45,7 @@ class SelectSteps(Protocol):
     def body(self, select: exp.Select, context: Context, environment: Environment) -> Body:
         """FROM and WHERE."""
 
-    def values(self, select: exp.Select, body: Body) -> tuple[Rendered, ...]:
+    def values(self, select: exp.Select, body: Body) -> tuple[Expression, ...]:
         """The select list of a SELECT without grouping, over its body."""
 
     def finish(self, select: exp.Select, body: Body, context: Context) -> Lowered:

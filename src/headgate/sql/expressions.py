@@ -10,28 +10,21 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from headgate.dataflow.expression import Column, Expression, joined
 from headgate.errors import FlowError
 from headgate.sql.functions import GENERATORS, context_function, function_name, is_aggregate, is_unit
-from headgate.sql.names import folded, is_simple, quoted
+from headgate.sql.names import folded, quoted
 from headgate.sql.positions import Edit, QueryText
 from headgate.sql.scope import Environment, NotIncremental, Scope
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """Spark SQL text over graph columns, the columns it uses, and those of them that belong to queries around."""
-
-    sql: str
-    columns: frozenset[str] = frozenset()
-    foreign: frozenset[str] = frozenset()
-
-    @property
-    def is_column(self) -> bool:
-        return is_simple(self.sql) and self.sql in self.columns
+class OuterColumn(Column):
+    """A column that belongs to a query around."""
 
 
-def column(name: str) -> Rendered:
-    return Rendered(name, frozenset((name,)))
+def outer_columns(expression: Expression) -> frozenset[str]:
+    """The columns of an expression that belong to queries around."""
+    return frozenset(piece for piece in expression.pieces if isinstance(piece, OuterColumn))
 
 
 def is_subquery(node: exp.Expr) -> bool:
@@ -93,49 +86,39 @@ class Renderer:
     query: QueryText
     scope: Scope
     environment: Environment
-    replacements: dict[int, Rendered] = field(default_factory=dict)
+    replacements: dict[int, Expression] = field(default_factory=dict)
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
     free: bool = False
 
-    def render(self, node: exp.Expr) -> Rendered:
-        """The expression's text; uses of outer columns are reported in it, and not recorded."""
+    def render(self, node: exp.Expr) -> Expression:
+        """The expression over graph columns; uses of outer columns are not recorded."""
         edits: list[Edit] = []
-        columns: set[str] = set()
-        foreign: set[str] = set()
-        self._visit(node, edits, columns, foreign)
-        first, last = self.query.span(node)
-        return Rendered(self.query.slice(first, last, edits), frozenset(columns), frozenset(foreign))
+        self._visit(node, edits)
+        return self.query.slice(*self.query.span(node), edits)
 
-    def local(self, node: exp.Expr) -> Rendered:
-        """The expression's text, where outer columns make the subquery need more than its conditions."""
+    def local(self, node: exp.Expr) -> Expression:
+        """The expression, where outer columns make the subquery need more than its conditions."""
         rendered = self.render(node)
-        if rendered.foreign:
-            self.environment.use.columns.update(rendered.foreign)
+        if outer := outer_columns(rendered):
+            self.environment.use.columns.update(outer)
             self.environment.use.elsewhere = True
         return rendered
 
-    def _visit(self, node: exp.Expr, edits: list[Edit], columns: set[str], foreign: set[str]) -> None:
-        replacement = self.replacements.get(id(node))
-        if replacement is not None:
-            edits.append(Edit(*self.query.span(node), replacement.sql))
-            columns.update(replacement.columns)
-            foreign.update(replacement.foreign)
-            return
-        if isinstance(node, exp.Not) and id(node.this) in self.replacements:
-            inner = self.replacements[id(node.this)]
-            edits.append(Edit(*self.query.span(node), f"(NOT {inner.sql})"))
-            columns.update(inner.columns)
-            return
-        if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+    def _visit(self, node: exp.Expr, edits: list[Edit]) -> None:
+        if id(node) in self.replacements:
+            edits.append(Edit(*self.query.span(node), self.replacements[id(node)]))
+        elif isinstance(node, exp.Not) and id(node.this) in self.replacements:
+            negated = Expression("(NOT ", self.replacements[id(node.this)], ")")
+            edits.append(Edit(*self.query.span(node), negated))
+        elif isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+            self._visit_star(node, edits)
+        elif isinstance(node, exp.Column):
             if not is_unit(node):
-                self._visit_column(node, edits, columns, foreign)
-            return
-        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
-            self._visit_star(node, edits, columns)
-            return
-        self._check(node)
-        for child in node.iter_expressions():
-            self._visit(child, edits, columns, foreign)
+                self._visit_column(node, edits)
+        else:
+            self._check(node)
+            for child in node.iter_expressions():
+                self._visit(child, edits)
 
     def _check(self, node: exp.Expr) -> None:
         if isinstance(node, (exp.Placeholder, exp.Parameter)):
@@ -164,47 +147,32 @@ class Renderer:
         if function_name(node) in GENERATORS:
             raise NotIncremental(f"{function_name(node)}() inside an expression")
 
-    def _visit_column(self, node: exp.Column, edits: list[Edit], columns: set[str], foreign: set[str]) -> None:
+    def _visit_column(self, node: exp.Column, edits: list[Edit]) -> None:
         identifiers = [part for part in node.parts if isinstance(part, exp.Identifier)]
         parts = tuple(part.name for part in identifiers)
-        where = self.query.location(node)
-        found = self.scope.find(parts, where)
+        found = self.scope.find(parts, self.query.location(node))
         if found is None:
-            self._visit_alias(node, identifiers, edits, columns, foreign)
+            self._visit_alias(node, identifiers, edits)
             return
         name = found.field.column
-        columns.add(name)
         domain = self.environment.domain
-        if found.depth and (domain is None or name not in domain.node.columns):
-            foreign.add(name)
-        text = name
+        is_outer = found.depth and (domain is None or name not in domain.node.columns)
+        text: Expression = OuterColumn(name) if is_outer else Column(name)
         if found.parts == len(identifiers) and _names_a_field(node):
-            text = f"{name} AS {quoted(identifiers[-1].name)}"
+            text = Expression(text, " AS ", quoted(identifiers[-1].name))
         first = self.query.identifier_span(identifiers[0])[0]
         last = self.query.identifier_span(identifiers[found.parts - 1])[1]
         edits.append(Edit(first, last, text))
 
-    def _visit_alias(
-        self,
-        node: exp.Column,
-        identifiers: list[exp.Identifier],
-        edits: list[Edit],
-        columns: set[str],
-        foreign: set[str],
-    ) -> None:
-        parts = tuple(part.name for part in identifiers)
-        aliased = self.aliases.get(folded(parts[0]))
+    def _visit_alias(self, node: exp.Column, identifiers: list[exp.Identifier], edits: list[Edit]) -> None:
+        aliased = self.aliases.get(folded(identifiers[0].name))
         if aliased is None:
-            raise self.scope.unknown(parts, self.query.location(node))
-        if self.free:
-            return
-        rendered = self.render(aliased)
-        columns.update(rendered.columns)
-        foreign.update(rendered.foreign)
-        index = self.query.identifier_span(identifiers[0])[0]
-        edits.append(Edit(index, index, rendered.sql if rendered.is_column else f"({rendered.sql})"))
+            raise self.scope.unknown(tuple(part.name for part in identifiers), self.query.location(node))
+        if not self.free:
+            index = self.query.identifier_span(identifiers[0])[0]
+            edits.append(Edit(index, index, in_parentheses(self.render(aliased))))
 
-    def _visit_star(self, node: exp.Expr, edits: list[Edit], columns: set[str]) -> None:
+    def _visit_star(self, node: exp.Expr, edits: list[Edit]) -> None:
         call = node.parent
         name = function_name(call) if call is not None else None
         if name == "count" and isinstance(node, exp.Star):
@@ -213,9 +181,14 @@ class Renderer:
         fields = self.scope.star(qualifier)
         if fields is None or name is None:
             raise FlowError("'*' has no meaning here", where=self.query.location(node))
-        columns.update(item.column for item in fields)
-        texts = [f"{item.column} AS {quoted(item.name)}" if name == "struct" else item.column for item in fields]
-        edits.append(Edit(*self.query.span(node), ", ".join(texts)))
+        named = [f" AS {quoted(item.name)}" if name == "struct" else "" for item in fields]
+        texts = [Expression(Column(item.column), more) for item, more in zip(fields, named, strict=True)]
+        edits.append(Edit(*self.query.span(node), joined(", ", texts)))
+
+
+def in_parentheses(expression: Expression) -> Expression:
+    """The expression where any other may stand beside it; a column needs no parentheses."""
+    return expression if isinstance(expression, Column) else Expression("(", expression, ")")
 
 
 def _names_a_field(node: exp.Column) -> bool:

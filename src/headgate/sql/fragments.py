@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from headgate.dataflow.graph import Fragment, Node, Output, Projection, Scan
+from headgate.dataflow.expression import Column
+from headgate.dataflow.graph import Fragment, Node, Output, Projection, Scan, kept
 from headgate.errors import FlowError
 from headgate.sql.context import Context
 from headgate.sql.expressions import Renderer, conjuncts, has_aggregate, own_nodes, top_subqueries
@@ -133,7 +134,7 @@ class FragmentBuilder:
         return _Text(f"SELECT {_list(names)} FROM {self._result(lowered)}", names)
 
     def _result(self, lowered: Lowered) -> str:
-        outputs = tuple(Output(item.name, item.column) for item in lowered.fields)
+        outputs = tuple(Output(item.name, Column(item.column)) for item in lowered.fields)
         return self._input(pruned(Projection(lowered.node, outputs)))
 
     def _modifiers(self, query: exp.Expr) -> str:
@@ -142,8 +143,8 @@ class FragmentBuilder:
 
     def _set_operation(self, query: exp.SetOperation, tables: Tables) -> _Text:
         left, right = self._text(query.this, tables), self._text(query.expression, tables)
-        operator = self._query.slice(self._query.span(query.this)[1] + 1, self._query.span(query.expression)[0] - 1, [])
-        operator = operator.strip("() ")
+        between = self._query.span(query.this)[1] + 1, self._query.span(query.expression)[0] - 1
+        operator = self._query.slice(*between, []).strip("() ")
         sql = f"({left.sql}) {operator} ({right.sql}){self._modifiers(query)}"
         return _Text(sql, left.names, left.exact)
 
@@ -206,18 +207,18 @@ class FragmentBuilder:
         environment = Environment(tables)
         where = select.args.get("where")
         parts = conjuncts(where.this if where is not None else None)
-        kept = [part for part in parts if not _asks_context(part)]
+        below = [part for part in parts if not _asks_context(part)]
         rest = [part for part in parts if _asks_context(part)]
         removed = {option: select.args.get(option) for option in ("where", "limit", "offset", "sample")}
         if removed["sample"]:
             return None
-        parents = [(part, part.parent) for part in kept]
+        parents = [(part, part.parent) for part in below]
         try:
             for option in removed:
                 select.set(option, None)
-            if kept:
-                joined = kept[0]
-                for part in kept[1:]:
+            if below:
+                joined = below[0]
+                for part in below[1:]:
                     joined = exp.And(this=joined, expression=part)
                 select.set("where", exp.Where(this=joined))
             body = self._context.steps.body(select, self._context, environment)
@@ -237,12 +238,12 @@ class FragmentBuilder:
         columns: set[str] = set()
         for item in items:
             rendered = renderer.render(item.expression) if item.expression is not None else None
-            texts.append(f"{rendered.sql if rendered else item.column} AS {quoted(item.name)}")
+            texts.append(f"{rendered or item.column} AS {quoted(item.name)}")
             columns |= rendered.columns if rendered else {item.column or ""}
         tail: list[str] = []
         if rest:
             conditions = [renderer.render(part) for part in rest]
-            tail.append("WHERE " + " AND ".join(f"({item.sql})" for item in conditions))
+            tail.append("WHERE " + " AND ".join(f"({item})" for item in conditions))
             columns.update(*(item.columns for item in conditions))
         for option in _TAIL:
             found = _as_list(select.args.get(option))
@@ -252,9 +253,9 @@ class FragmentBuilder:
             rendered_parts = [over_outputs.render(clause) for clause in found]
             columns.update(*(item.columns for item in rendered_parts))
             head = "WINDOW " if option == "windows" else ""
-            tail.append(head + ", ".join(item.sql for item in rendered_parts))
+            tail.append(head + ", ".join(rendered_parts))
         used = tuple(name for name in body.node.columns if name in columns) or body.node.columns[:1]
-        table = self._input(pruned(Projection(body.node, tuple(Output(name, name) for name in used))))
+        table = self._input(pruned(Projection(body.node, kept(used))))
         distinct = "DISTINCT " if select.args.get("distinct") else ""
         return _Text(f"SELECT {distinct}{', '.join(texts)} FROM {table} {' '.join(tail)}".rstrip(), names)
 
@@ -263,9 +264,9 @@ class FragmentBuilder:
         known = {folded(name) for name in names}
 
         class _Preferring(Renderer):
-            def _visit_column(self, node: exp.Column, edits: list[Edit], columns: set[str], foreign: set[str]) -> None:
+            def _visit_column(self, node: exp.Column, edits: list[Edit]) -> None:
                 if not (len(node.parts) == 1 and folded(node.name) in known):
-                    super()._visit_column(node, edits, columns, foreign)
+                    super()._visit_column(node, edits)
 
         return _Preferring(
             renderer.query, renderer.scope, renderer.environment, renderer.replacements, renderer.aliases, free=True
@@ -356,8 +357,7 @@ class FragmentBuilder:
             raise FlowError(f"unknown table '{name}'", where=self._query.location(node))
         if catalog.is_fragment(name):
             self._reasons[f"it reads {name}, which is not incremental"] = None
-        outputs = tuple(Output(item, item) for item in visible + self._hidden.of(node))
-        return self._input(Scan(spelled(name, catalog), outputs)), visible
+        return self._input(Scan(spelled(name, catalog), kept(visible + self._hidden.of(node)))), visible
 
     def _written_names(
         self, select: exp.Select, columns: Mapping[str, tuple[str, ...] | None]

@@ -8,9 +8,10 @@ Conditions sink as deep as they mean the same: into every input of an inner join
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from headgate.dataflow.expression import Column, Expression, joined
 from headgate.dataflow.graph import (
     AsOfJoin,
     Filter,
@@ -22,9 +23,9 @@ from headgate.dataflow.graph import (
     Output,
     Projection,
     UnionAll,
+    kept,
 )
-from headgate.sql.expressions import Rendered
-from headgate.sql.names import NameAllocator, all_of
+from headgate.sql.names import NameAllocator
 from headgate.sql.predicates import Predicate
 from headgate.sql.scope import Catalog
 from headgate.sql.uniqueness import is_unique_on
@@ -56,7 +57,7 @@ class AsOfLookup:
     left: Tree
     right: Node
     predicates: tuple[Predicate, ...]
-    at: Rendered
+    at: Expression
     start: str
     end: str
     miss: LookupMiss
@@ -66,7 +67,7 @@ class AsOfLookup:
 @dataclass(frozen=True)
 class Lateral:
     input: Tree
-    generator: str
+    generator: Expression
     names: tuple[str, ...]
     outer: bool
 
@@ -103,14 +104,20 @@ def extended(node: Node, outputs: Sequence[Output]) -> Node:
     """The node with more columns."""
     if not outputs:
         return node
-    kept = tuple(Output(name, name) for name in node.columns)
-    return Projection(node, kept + tuple(outputs))
+    return Projection(node, kept(node.columns) + tuple(outputs))
 
 
 def filtered(node: Node, predicates: Sequence[Predicate]) -> Node:
     """The node with conditions on it; those that follow from others are used, as they make inputs smaller."""
-    predicate = all_of(item.sql for item in predicates)
+    predicate = _all_of(item.sql for item in predicates)
     return node if predicate is None else Filter(node, predicate)
+
+
+def _all_of(predicates: Iterable[Expression]) -> Expression | None:
+    parts = list(dict.fromkeys(predicates))
+    if len(parts) > 1:
+        return joined(" AND ", [Expression("(", part, ")") for part in parts])
+    return parts[0] if parts else None
 
 
 class JoinBuilder:
@@ -143,10 +150,10 @@ class JoinBuilder:
     def join(self, left: Node, right: Node, kind: JoinKind, predicates: Sequence[Predicate]) -> Node:
         """Joins two nodes: equalities become keys, conditions on the right side alone go below."""
         left_columns, right_columns = frozenset(left.columns), frozenset(right.columns)
-        pairs: list[tuple[Rendered, Rendered]] = []
+        pairs: list[tuple[Expression, Expression]] = []
         on_left: list[Predicate] = []
         on_right: list[Predicate] = []
-        residual: list[str] = []
+        residual: list[Expression] = []
         for item in predicates:
             sides = equality_sides(item, left_columns, right_columns)
             if sides is not None:
@@ -161,23 +168,23 @@ class JoinBuilder:
         right, right_keys = self.with_columns(filtered(right, on_right), [pair[1] for pair in pairs])
         keys = tuple(dict.fromkeys(zip(left_keys, right_keys, strict=True)))
         unique = is_unique_on(right, frozenset(right_keys), self._catalog)
-        return Join(left, right, kind, keys, all_of(residual), at_most_one=unique)
+        return Join(left, right, kind, keys, _all_of(residual), at_most_one=unique)
 
     def with_columns(
-        self, node: Node, expressions: Sequence[Rendered], prefix: str = "key"
+        self, node: Node, expressions: Sequence[Expression], prefix: str = "key"
     ) -> tuple[Node, tuple[str, ...]]:
         """The node with a column for each expression, and the names of these columns."""
         outputs: list[Output] = []
         names: list[str] = []
         known: dict[str, str] = {}
         for expression in expressions:
-            if expression.is_column:
-                names.append(expression.sql)
+            if isinstance(expression, Column):
+                names.append(expression)
                 continue
-            if expression.sql not in known:
-                known[expression.sql] = self._names.fresh(prefix)
-                outputs.append(Output(known[expression.sql], expression.sql))
-            names.append(known[expression.sql])
+            if expression not in known:
+                known[expression] = self._names.fresh(prefix)
+                outputs.append(Output(known[expression], expression))
+            names.append(known[expression])
         return extended(node, outputs), tuple(names)
 
     def _inner(self, tree: Inner, predicates: Sequence[Predicate]) -> Node:
@@ -216,9 +223,8 @@ class JoinBuilder:
         matched = self.join(left, right, "left", tree.predicates)
         unmatched = self.join(right, left, "anti", tree.predicates)
         columns = left.columns + right.columns
-        kept = frozenset(right.columns)
-        nulls = Projection(unmatched, tuple(Output(name, name if name in kept else "NULL") for name in columns))
-        return UnionAll((Projection(matched, tuple(Output(name, name) for name in columns)), nulls))
+        nulls = tuple(Output(name, Expression("NULL")) for name in left.columns)
+        return UnionAll((Projection(matched, kept(columns)), Projection(unmatched, nulls + kept(right.columns))))
 
     def _lookup(self, tree: AsOfLookup, left: Node) -> Node:
         pairs = [
@@ -232,7 +238,9 @@ class JoinBuilder:
         return AsOfJoin(left, right, keys, names[-1], tree.start, tree.end, tree.miss, tree.surrogate_key)
 
 
-def equality_sides(item: Predicate, left: frozenset[str], right: frozenset[str]) -> tuple[Rendered, Rendered] | None:
+def equality_sides(
+    item: Predicate, left: frozenset[str], right: frozenset[str]
+) -> tuple[Expression, Expression] | None:
     """The sides of an equality as (left, right) expressions, None if it does not connect the two."""
     if item.equality is None:
         return None

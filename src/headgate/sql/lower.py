@@ -8,6 +8,7 @@ from typing import cast
 
 from sqlglot import exp
 
+from headgate.dataflow.expression import Column
 from headgate.dataflow.flow import MaterializedView
 from headgate.dataflow.graph import Fragment, LookupMiss, Node, Output, Projection
 from headgate.errors import FlowError, Location
@@ -60,7 +61,7 @@ def view_of(statement: CreateView, result: Node | Fragment, outputs: tuple[str, 
 
 def named(lowered: Lowered, outputs: Sequence[str]) -> Node:
     """The query with its columns under the names that users see, and nothing else in the graph."""
-    columns = tuple(Output(name, item.column) for name, item in zip(outputs, lowered.fields, strict=True))
+    columns = tuple(Output(name, Column(item.column)) for name, item in zip(outputs, lowered.fields, strict=True))
     return pruned(Projection(lowered.node, columns))
 
 

@@ -6,7 +6,6 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PIECES = re.compile(
     r"""(?P<string>(?<!\w)[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--[^\r\n]*|/\*.*?\*/)"""
     r"""|(?<![.\w])(?P<word>[A-Za-z_][A-Za-z0-9_]*)""",
@@ -17,11 +16,6 @@ _PIECES = re.compile(
 def folded(name: str) -> str:
     """The form by which names are compared: Spark ignores case."""
     return name.casefold()
-
-
-def is_simple(text: str) -> bool:
-    """Whether an expression is one column of the graph."""
-    return _SIMPLE.match(text) is not None and text.casefold() not in ("null", "true", "false")
 
 
 def quoted(name: str) -> str:
@@ -66,14 +60,6 @@ def _closes_at_end(text: str) -> bool:
         if depth == 0:
             return index == len(text) - 1
     return False
-
-
-def all_of(predicates: Iterable[str]) -> str | None:
-    """The conjunction, None for no predicate."""
-    parts = list(dict.fromkeys(predicates))
-    if not parts:
-        return None
-    return parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
 
 
 def output_name(text: str) -> str:

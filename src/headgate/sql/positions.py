@@ -24,6 +24,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from headgate.dataflow.expression import Expression
 from headgate.errors import FlowError, Location
 from headgate.sql.bounds import bounded_recursion, require_bounded_depth, require_bounded_tokens
 from headgate.text import require_text
@@ -252,7 +253,7 @@ class QueryText:
     def _lost(self, node: exp.Expr) -> Unread:
         return Unread(f"cannot find {node.sql('spark')} in the text", where=self.where, hint="write it in another way")
 
-    def slice(self, first: int, last: int, edits: list[Edit]) -> str:
+    def slice(self, first: int, last: int, edits: list[Edit]) -> Expression:
         """Tokens first..last on one line, with the edits made."""
         by_first = {edit.first: edit for edit in edits}
         pieces: list[str] = []
@@ -272,7 +273,7 @@ class QueryText:
                 pieces.append(self.text[token.start : token.end + 1])
                 position = token.end + 1
             index += 1
-        return "".join(pieces)
+        return Expression(*pieces)
 
     def written(self, node: exp.Expr) -> str:
         """The node's text as the user wrote it, on one line."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from headgate.sql.expressions import Rendered, conjuncts, disjuncts, unwrapped
+from headgate.dataflow.expression import Expression, joined
+from headgate.sql.expressions import conjuncts, disjuncts, unwrapped
 from headgate.sql.names import canonical
 
 
@@ -15,20 +16,16 @@ from headgate.sql.names import canonical
 class Predicate:
     """A condition; `equality` holds the sides of `a = b`. `implied`: follows from another one and may be dropped."""
 
-    rendered: Rendered
-    equality: tuple[Rendered, Rendered] | None = None
+    sql: Expression
+    equality: tuple[Expression, Expression] | None = None
     implied: bool = False
 
     @property
-    def sql(self) -> str:
-        return self.rendered.sql
-
-    @property
     def columns(self) -> frozenset[str]:
-        return self.rendered.columns
+        return self.sql.columns
 
 
-def predicates(node: exp.Expr | None, render: Callable[[exp.Expr], Rendered]) -> list[Predicate]:
+def predicates(node: exp.Expr | None, render: Callable[[exp.Expr], Expression]) -> list[Predicate]:
     """The conjuncts of a condition, with what its ORs imply for single tables."""
     result: list[Predicate] = []
     for part in conjuncts(node):
@@ -40,19 +37,19 @@ def predicates(node: exp.Expr | None, render: Callable[[exp.Expr], Rendered]) ->
     return result
 
 
-def _predicate(part: exp.Expr, render: Callable[[exp.Expr], Rendered]) -> Predicate:
+def _predicate(part: exp.Expr, render: Callable[[exp.Expr], Expression]) -> Predicate:
     equality = None
     if isinstance(part, exp.EQ):
         equality = (render(unwrapped(part.this)), render(unwrapped(part.expression)))
     return Predicate(render(part), equality)
 
 
-def _common(node: exp.Or, render: Callable[[exp.Expr], Rendered]) -> list[Predicate]:
+def _common(node: exp.Or, render: Callable[[exp.Expr], Expression]) -> list[Predicate]:
     """Conditions that every branch of an OR contains, and per table the OR of what each branch asks of it."""
     branches = [[_predicate(part, render) for part in conjuncts(branch)] for branch in disjuncts(node)]
     texts = [{canonical(item.sql) for item in branch} for branch in branches]
     shared = [
-        Predicate(item.rendered, item.equality, implied=True)
+        replace(item, implied=True)
         for item in branches[0]
         if all(canonical(item.sql) in others for others in texts[1:])
     ]
@@ -65,10 +62,9 @@ def _common(node: exp.Or, render: Callable[[exp.Expr], Rendered]) -> list[Predic
         pieces = [[item for item in branch if _owners(item.columns) == set(owner)] for branch in branches]
         if not all(pieces):
             continue
-        text = " OR ".join("(" + " AND ".join(f"({item.sql})" for item in items) + ")" for items in pieces)
-        columns = frozenset(column for items in pieces for item in items for column in item.columns)
-        foreign = frozenset(column for items in pieces for item in items for column in item.rendered.foreign)
-        shared.append(Predicate(Rendered(text, columns, foreign), implied=True))
+        parts = [joined(" AND ", [Expression("(", item.sql, ")") for item in items]) for items in pieces]
+        text = joined(" OR ", [Expression("(", part, ")") for part in parts])
+        shared.append(Predicate(text, implied=True))
     return shared
 
 

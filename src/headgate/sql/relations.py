@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from headgate.dataflow.expression import Column, Expression, joined
 from headgate.dataflow.graph import Output, Projection, Scan
 from headgate.delta.changes import END_AT, START_AT, SURROGATE_KEY
 from headgate.errors import FlowError, UnknownTable
 from headgate.sql.context import Context
-from headgate.sql.expressions import Rendered, Renderer, column, top_subqueries
+from headgate.sql.expressions import Renderer, outer_columns, top_subqueries
 from headgate.sql.functions import GENERATORS, function_name
 from headgate.sql.joins import AsOfLookup, Computed, Inner, Lateral, Leaf, Outer, Tree, tree_columns
 from headgate.sql.names import did_you_mean, folded
@@ -120,7 +121,7 @@ class _FromClause:
         alias = node.alias or node.name
         visible = tuple(Field(item, self._context.names.fresh(alias, item)) for item in columns)
         hidden = tuple(Field(item, self._context.names.fresh(alias, item)) for item in catalog.hidden(name))
-        scan = Scan(spelled(name, catalog), tuple(Output(item.column, item.name) for item in visible + hidden))
+        scan = Scan(spelled(name, catalog), tuple(Output(item.column, Column(item.name)) for item in visible + hidden))
         relation = ScopedRelation(self._qualifier(node), self._aliased(node, visible), hidden)
         return relation, scan
 
@@ -148,7 +149,9 @@ class _FromClause:
         """A query's result under its alias, its columns renamed so that it can stand beside itself."""
         alias = node.alias_or_name or "query"
         fields = tuple(Field(item.name, self._context.names.fresh(alias, item.name)) for item in lowered.fields)
-        outputs = tuple(Output(item.column, old.column) for item, old in zip(fields, lowered.fields, strict=True))
+        outputs = tuple(
+            Output(item.column, Column(old.column)) for item, old in zip(fields, lowered.fields, strict=True)
+        )
         relation = ScopedRelation(self._qualifier(node), self._aliased(node, fields))
         return FromItem(Leaf(Projection(lowered.node, outputs)), Scope((relation,)))
 
@@ -198,19 +201,16 @@ class _FromClause:
         if not names:
             known = {folded(item.name) for item in right.scope.star() or ()}
             names = [item.name for item in left.scope.star() or () if folded(item.name) in known]
-        pairs: list[tuple[str, str, str]] = []
+        pairs: list[tuple[str, Column, Column]] = []
         for name in names:
             sides = []
             for scope in (left.scope, right.scope):
                 found = scope.find((name,), where)
                 if found is None:
                     raise scope.unknown((name,), where)
-                sides.append(found.field.column)
+                sides.append(Column(found.field.column))
             pairs.append((name, sides[0], sides[1]))
-        conditions = tuple(
-            Predicate(Rendered(f"{one} = {other}", frozenset((one, other))), (column(one), column(other)))
-            for _, one, other in pairs
-        )
+        conditions = tuple(Predicate(Expression(one, " = ", other), (one, other)) for _, one, other in pairs)
         tree = _join_tree(left.tree, right.tree, side, kind, conditions)
         if kind in ("SEMI", "ANTI"):
             return FromItem(tree, left.scope)
@@ -219,7 +219,8 @@ class _FromClause:
         outputs: list[Output] = []
         for name, one, other in pairs:
             if side == "FULL":
-                outputs.append(Output(self._context.names.fresh("using", name), f"coalesce({one}, {other})"))
+                value = Expression("coalesce(", one, ", ", other, ")")
+                outputs.append(Output(self._context.names.fresh("using", name), value))
                 shared.append(Field(name, outputs[-1].name))
             else:
                 shared.append(Field(name, other if side == "RIGHT" else one))
@@ -284,7 +285,7 @@ class _FromClause:
         keys: set[str] = set()
         for item in conditions:
             sides = item.equality or ()
-            mine = [side for side in sides if side.is_column and side.columns <= own]
+            mine = [side for side in sides if isinstance(side, Column) and side in own]
             others = [side for side in sides if side.columns and not side.columns & own]
             if len(mine) != 1 or len(others) != 1:
                 raise FlowError(
@@ -293,7 +294,7 @@ class _FromClause:
                     where=self._query.location(join),
                     hint="put further conditions into WHERE",
                 )
-            keys.add(mine[0].sql)
+            keys.add(mine[0])
         wanted = self._context.catalog.key(name) or ()
         columns = {folded(item.name): item.column for item in relation.fields}
         if keys != {columns[folded(item)] for item in wanted if folded(item) in columns}:
@@ -315,12 +316,10 @@ class _FromClause:
         fields = tuple(Field(item, self._context.names.fresh(qualifier, item)) for item in names)
         renderer = Renderer(self._query, source.scope, self._environment)
         rendered = [renderer.local(item) for item in call.expressions]
-        if any(item.foreign for item in rendered):
+        if any(outer_columns(item) for item in rendered):
             raise NotIncremental("a column of the query around in a LATERAL VIEW is not incremental")
-        arguments = ", ".join(item.sql for item in rendered)
-        tree = Lateral(
-            source.tree, f"{name}({arguments})", tuple(item.column for item in fields), bool(node.args.get("outer"))
-        )
+        call_text = Expression(name or "", "(", joined(", ", rendered), ")")
+        tree = Lateral(source.tree, call_text, tuple(item.column for item in fields), bool(node.args.get("outer")))
         relation = ScopedRelation((folded(qualifier),), fields)
         return FromItem(tree, Scope((*source.scope.relations, relation), source.scope.shared))
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from headgate.dataflow.graph import Aggregate, Filter, Generate, Node, Output, Projection
+from headgate.dataflow.expression import Column, Expression, joined
+from headgate.dataflow.graph import Aggregate, Filter, Generate, Node, Output, Projection, kept
 from headgate.errors import FlowError
 from headgate.sql.aggregates import Grouping, group_expressions, is_group_by_all
 from headgate.sql.context import Body, Context, LateValue
 from headgate.sql.expressions import (
-    Rendered,
     Renderer,
-    column,
     conjuncts,
     is_grouped,
     is_subquery,
+    outer_columns,
     own_nodes,
     top_subqueries,
 )
@@ -75,22 +75,22 @@ class Selects:
                 nested.append(part)
             else:
                 plain.extend(predicates(part, renderer.render))
-        pulled = tuple(item for item in plain if item.rendered.foreign)
+        pulled = [item for item in plain if outer_columns(item.sql)]
         for item in pulled:
-            environment.use.columns.update(item.rendered.foreign)
-        node = context.joins.build(tree, [item for item in plain if not item.rendered.foreign])
+            environment.use.columns.update(outer_columns(item.sql))
+        node = context.joins.build(tree, [item for item in plain if not outer_columns(item.sql)])
         subqueries = SubqueryLowering(context, environment)
         for part in nested:
             node = subqueries.condition(node, part, renderer)
         return Body(node, renderer, tuple(item for item in pulled if not item.implied), carried)
 
-    def values(self, select: exp.Select, body: Body) -> tuple[Rendered, ...]:
+    def values(self, select: exp.Select, body: Body) -> tuple[Expression, ...]:
         """The select list of a SELECT without grouping, over its body."""
         items = select_items(select, body.renderer)
         if top_subqueries(item.expression for item in items if item.expression is not None):
             raise NotIncremental("a subquery in the SELECT list of a subquery is not incremental")
         return tuple(
-            column(item.column or "") if item.expression is None else body.renderer.local(item.expression)
+            Column(item.column or "") if item.expression is None else body.renderer.local(item.expression)
             for item in items
         )
 
@@ -163,7 +163,7 @@ class _Finish:
             or id(part) in self._renderer.replacements
             for part in _above_calls(self._expressions[0])
         )
-        empty_is_null = condition is None and simple and "coalesce(" not in value.sql and bool(value.columns)
+        empty_is_null = condition is None and simple and "coalesce(" not in value and bool(value.columns)
         return LateValue(node, value, condition, empty_is_null)
 
     def _group(self, *, late: bool) -> Grouping:
@@ -198,7 +198,7 @@ class _Finish:
         if top_subqueries([part]):
             self._node = self._subqueries.condition(self._node, part, self._renderer)
         else:
-            self._node = Filter(self._node, self._renderer.local(part).sql)
+            self._node = Filter(self._node, self._renderer.local(part))
 
     def _generate(self) -> None:
         """`explode(…)` as a select item."""
@@ -213,8 +213,8 @@ class _Finish:
         function = function_name(call) or ""
         names = _generator_names(item, function)
         columns = tuple(self._context.names.fresh("generated", name) for name in names)
-        arguments = ", ".join(self._renderer.local(argument).sql for argument in call.expressions)
-        self._node = Generate(self._node, f"{function}({arguments})", columns, False)
+        arguments = joined(", ", [self._renderer.local(argument) for argument in call.expressions])
+        self._node = Generate(self._node, Expression(function, "(", arguments, ")"), columns, False)
         position = self._items.index(item)
         generated = [Item(name, None, column) for name, column in zip(names, columns, strict=True)]
         self._items = [*self._items[:position], *generated, *self._items[position + 1 :]]
@@ -224,11 +224,11 @@ class _Finish:
         fields: list[Field] = []
         for item in self._items:
             expression = item.expression
-            rendered = column(item.column or "") if expression is None else self._renderer.local(expression)
+            rendered = Column(item.column or "") if expression is None else self._renderer.local(expression)
             name = names.fresh("out", item.name)
-            outputs.append(Output(name, rendered.sql))
+            outputs.append(Output(name, rendered))
             fields.append(Field(item.name, name))
-        outputs.extend(Output(name, name) for name in self._carried)
+        outputs.extend(kept(self._carried))
         node: Node = Projection(self._node, tuple(outputs))
         if self._select.args.get("distinct") is not None:
             if self._select.args["distinct"].args.get("on") is not None:

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from headgate.dataflow.graph import Aggregate, AggregateCall, Filter, Node, Output, Projection, Repeat, UnionAll
+from headgate.dataflow.expression import Column, Expression
+from headgate.dataflow.graph import (
+    Aggregate,
+    AggregateCall,
+    Filter,
+    Node,
+    Output,
+    Projection,
+    Repeat,
+    UnionAll,
+    kept,
+)
 from headgate.errors import FlowError
 from headgate.sql.context import Context
 from headgate.sql.scope import Environment, Field, Lowered, NotIncremental
@@ -37,14 +48,14 @@ def lower_set_operation(query: exp.SetOperation, context: Context, environment: 
     else:
         node = _counted(left, right, names, isinstance(query, exp.Except), distinct, context)
     if carried:
-        restored = tuple(Output(renames.get(name, name), name) for name in names)
+        restored = tuple(Output(renames.get(name, name), Column(name)) for name in names)
         node = Projection(node, restored)
     return Lowered(node, fields, left.carried)
 
 
 def _sided(lowered: Lowered, names: tuple[str, ...], more: tuple[Output, ...]) -> Node:
     columns = tuple(item.column for item in lowered.fields) + lowered.carried
-    outputs = tuple(Output(name, old) for name, old in zip(names, columns, strict=True))
+    outputs = tuple(Output(name, Column(old)) for name, old in zip(names, columns, strict=True))
     return Projection(lowered.node, outputs + more)
 
 
@@ -52,19 +63,19 @@ def _counted(
     left: Lowered, right: Lowered, names: tuple[str, ...], is_except: bool, distinct: bool, context: Context
 ) -> Node:
     one, other = context.names.fresh("left_side"), context.names.fresh("right_side")
-    left_count, right_count = context.names.fresh("left_count"), context.names.fresh("right_count")
+    left_count, right_count = Column(context.names.fresh("left_count")), Column(context.names.fresh("right_count"))
     both = UnionAll(
         (
-            _sided(left, names, (Output(one, "1"), Output(other, "0"))),
-            _sided(right, names, (Output(one, "0"), Output(other, "1"))),
+            _sided(left, names, (Output(one, Expression("1")), Output(other, Expression("0")))),
+            _sided(right, names, (Output(one, Expression("0")), Output(other, Expression("1")))),
         )
     )
-    counts = (AggregateCall(left_count, "sum", (one,)), AggregateCall(right_count, "sum", (other,)))
+    counts = (AggregateCall(left_count, "sum", (Column(one),)), AggregateCall(right_count, "sum", (Column(other),)))
     node: Node = Aggregate(both, names, counts)
     if distinct:
-        right_test = f"{right_count} = 0" if is_except else f"{right_count} > 0"
-        node = Filter(node, f"{left_count} > 0 AND {right_test}")
+        right_test = " = 0" if is_except else " > 0"
+        node = Filter(node, Expression(left_count, " > 0 AND ", right_count, right_test))
     else:
-        times = f"{left_count} - {right_count}" if is_except else f"least({left_count}, {right_count})"
-        node = Repeat(node, times)
-    return Projection(node, tuple(Output(name, name) for name in names))
+        difference = Expression(left_count, " - ", right_count)
+        node = Repeat(node, difference if is_except else Expression("least(", left_count, ", ", right_count, ")"))
+    return Projection(node, kept(names))

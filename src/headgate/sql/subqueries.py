@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from headgate.dataflow.expression import Column, Expression
 from headgate.dataflow.graph import Aggregate, AggregateCall, Filter, JoinKind, Node, Output, Projection
 from headgate.errors import FlowError
 from headgate.sql.context import Body, Context, LateValue
-from headgate.sql.expressions import Rendered, Renderer, column, is_grouped, top_subqueries, unwrapped
+from headgate.sql.expressions import Renderer, is_grouped, outer_columns, top_subqueries, unwrapped
 from headgate.sql.joins import equality_sides, extended
-from headgate.sql.names import substituted
 from headgate.sql.predicates import Predicate
 from headgate.sql.scope import Environment, Lowered, NotIncremental, OuterUse
 from headgate.sql.uniqueness import is_unique_on
@@ -33,7 +33,7 @@ class _Opened:
     """A subquery's rows, its values, and the conditions that connect them to the query around."""
 
     node: Node
-    values: tuple[Rendered, ...]
+    values: tuple[Expression, ...]
     conditions: tuple[Predicate, ...]
 
 
@@ -58,7 +58,7 @@ class SubqueryLowering:
                 return self._not_in(node, positive, renderer)
             return self._in(node, positive, renderer)
         node = self.attach(node, top_subqueries([part]), renderer, within=part)
-        return Filter(node, renderer.local(part).sql)
+        return Filter(node, renderer.local(part))
 
     def attach(
         self, node: Node, subqueries: Sequence[exp.Expr], renderer: Renderer, within: exp.Expr | None = None
@@ -97,28 +97,31 @@ class SubqueryLowering:
         equalities = self._equalities(operands, opened.values, subquery)
         if opened.conditions or len(operands) > 1:
             residuals = [
-                _condition(f"{item.sql} OR ({one.sql}) IS NULL OR ({other.sql}) IS NULL", one, other)
+                Predicate(Expression(item.sql, " OR (", one, ") IS NULL OR (", other, ") IS NULL"))
                 for item, one, other in zip(equalities, operands, opened.values, strict=True)
             ]
             return self._context.joins.join(node, opened.node, "anti", (*opened.conditions, *residuals))
-        value = opened.values[0]
-        rows, known = self._context.names.fresh("rows"), self._context.names.fresh("known")
+        rows, known = self._fresh("rows"), self._fresh("known")
         totals: Node = Aggregate(
-            opened.node, (), (AggregateCall(rows, "count"), AggregateCall(known, "count", (value.sql,)))
+            opened.node, (), (AggregateCall(rows, "count"), AggregateCall(known, "count", (opened.values[0],)))
         )
-        empty, null = self._context.names.fresh("is_empty"), self._context.names.fresh("has_null")
-        facts = Projection(totals, (Output(empty, f"{rows} = 0"), Output(null, f"{rows} > {known}")))
+        empty, null = self._fresh("is_empty"), self._fresh("has_null")
+        is_empty, has_null = Expression(rows, " = 0"), Expression(rows, " > ", known)
+        facts = Projection(totals, (Output(empty, is_empty), Output(null, has_null)))
         joined = self._context.joins.join(node, facts, "inner", ())
-        kept = Filter(joined, f"{empty} OR (NOT {null} AND ({operands[0].sql}) IS NOT NULL)")
+        kept = Filter(joined, Expression(empty, " OR (NOT ", null, " AND (", operands[0], ") IS NOT NULL)"))
         return self._context.joins.join(kept, opened.node, "anti", equalities)
 
-    def _operands(self, subquery: exp.In, renderer: Renderer) -> list[Rendered]:
+    def _fresh(self, *parts: str) -> Column:
+        return Column(self._context.names.fresh(*parts))
+
+    def _operands(self, subquery: exp.In, renderer: Renderer) -> list[Expression]:
         operand = unwrapped(subquery.this)
         parts = operand.expressions if isinstance(operand, exp.Tuple) else [operand]
         return [renderer.local(part) for part in parts]
 
     def _equalities(
-        self, operands: Sequence[Rendered], values: Sequence[Rendered], subquery: exp.In
+        self, operands: Sequence[Expression], values: Sequence[Expression], subquery: exp.In
     ) -> list[Predicate]:
         if len(operands) != len(values):
             raise FlowError(
@@ -127,52 +130,49 @@ class SubqueryLowering:
             )
         return [_equal(one, other) for one, other in zip(operands, values, strict=True)]
 
-    def _exists_mark(self, node: Node, subquery: exp.Exists, renderer: Renderer) -> tuple[Node, Rendered]:
+    def _exists_mark(self, node: Node, subquery: exp.Exists, renderer: Renderer) -> tuple[Node, Expression]:
         opened = self._open(node, subquery.this, renderer, exists=True, keyed=True)
         node, flag = self._marked(node, opened, ())
-        return node, Rendered(f"({flag} IS NOT NULL)", frozenset((flag,)))
+        return node, Expression("(", flag, " IS NOT NULL)")
 
     def _in_mark(
         self, node: Node, subquery: exp.In, renderer: Renderer, positive: bool, value: bool
-    ) -> tuple[Node, Rendered]:
+    ) -> tuple[Node, Expression]:
         """`positive`: unknown counts as false; `value`: it is shown, where Spark shows false for unknown."""
         operands = self._operands(subquery, renderer)
         opened = self._open(node, subquery.args["query"], renderer, keyed=True)
         equalities = self._equalities(operands, opened.values, subquery)
         marked, flag = self._marked(node, opened, equalities)
-        columns = frozenset((flag,)).union(*(item.columns for item in operands))
         negated = _is_negated(subquery)
         if positive or (value and not negated):
-            return marked, Rendered(f"({flag} IS NOT NULL)", columns)
+            return marked, Expression("(", flag, " IS NOT NULL)")
         if len(operands) > 1:
             raise NotIncremental("IN with several columns inside an expression is not incremental")
-        rows, known = self._context.names.fresh("rows"), self._context.names.fresh("known")
+        rows, known = self._fresh("rows"), self._fresh("known")
         inner, keys, conditions = self._keyed(node, opened)
-        counts = (AggregateCall(rows, "count"), AggregateCall(known, "count", (opened.values[0].sql,)))
+        counts = (AggregateCall(rows, "count"), AggregateCall(known, "count", (opened.values[0],)))
         totals, conditions = self._apart(Aggregate(inner, keys, counts), keys, conditions)
         marked = self._context.joins.join(marked, totals, "left", conditions)
-        sql = (
-            f"(CASE WHEN {flag} IS NOT NULL THEN true WHEN coalesce({rows}, 0L) = 0 THEN false "
-            f"WHEN ({operands[0].sql}) IS NULL OR {rows} > {known} THEN NULL ELSE false END)"
+        sql = Expression(
+            *("(CASE WHEN ", flag, " IS NOT NULL THEN true WHEN coalesce(", rows, ", 0L) = 0 THEN false "),
+            *("WHEN (", operands[0], ") IS NULL OR ", rows, " > ", known, " THEN NULL ELSE false END)"),
         )
-        if value:
-            sql = f"coalesce({sql}, true)"
-        return marked, Rendered(sql, columns | {rows, known})
+        return marked, Expression("coalesce(", sql, ", true)") if value else sql
 
-    def _marked(self, node: Node, opened: _Opened, equalities: Sequence[Predicate]) -> tuple[Node, str]:
+    def _marked(self, node: Node, opened: _Opened, equalities: Sequence[Predicate]) -> tuple[Node, Column]:
         """The node left-joined with the distinct keys of the subquery's rows."""
         inner, keys, conditions = self._keyed(
             node, _Opened(opened.node, opened.values, (*opened.conditions, *equalities))
         )
-        flag = self._context.names.fresh("matched")
+        flag = self._fresh("matched")
         distinct: Node
         if keys:
             distinct, conditions = self._apart(Aggregate(inner, keys), keys, conditions)
-            distinct = extended(distinct, (Output(flag, "true"),))
+            distinct = extended(distinct, (Output(flag, Expression("true")),))
         else:
-            rows = self._context.names.fresh("rows")
-            distinct = Filter(Aggregate(inner, (), (AggregateCall(rows, "count"),)), f"{rows} > 0")
-            distinct = Projection(distinct, (Output(flag, "true"),))
+            rows = self._fresh("rows")
+            distinct = Filter(Aggregate(inner, (), (AggregateCall(rows, "count"),)), Expression(rows, " > 0"))
+            distinct = Projection(distinct, (Output(flag, Expression("true")),))
         return self._context.joins.join(node, distinct, "left", conditions), flag
 
     def _keyed(self, node: Node, opened: _Opened) -> tuple[Node, tuple[str, ...], list[Predicate]]:
@@ -189,25 +189,26 @@ class SubqueryLowering:
                 continue
             inner, (name,) = self._context.joins.with_columns(inner, [sides[1]])
             keys.append(name)
-            conditions.append(_equal(sides[0], column(name)))
+            conditions.append(_equal(sides[0], Column(name)))
         return inner, tuple(dict.fromkeys(keys)), conditions
 
     def _apart(self, node: Node, keys: Sequence[str], conditions: Sequence[Predicate]) -> tuple[Node, list[Predicate]]:
         """The node with its key columns renamed, so that it can be joined beside the same rows once more."""
-        names = {key: self._context.names.fresh(key) for key in keys}
-        renamed = Projection(node, tuple(Output(names.get(name, name), name) for name in node.columns))
+        names = {key: self._fresh(key) for key in keys}
+        renamed = Projection(node, tuple(Output(names.get(name, name), Column(name)) for name in node.columns))
         return renamed, [_over(item, names) for item in conditions]
 
-    def _scalar(self, node: Node, subquery: exp.Expr, renderer: Renderer, rejects_null: bool) -> tuple[Node, Rendered]:
+    def _scalar(
+        self, node: Node, subquery: exp.Expr, renderer: Renderer, rejects_null: bool
+    ) -> tuple[Node, Expression]:
         late = self._open_late(node, subquery, renderer)
         if late is not None:
             value, connections = late
             kind: JoinKind = "inner" if not connections or (rejects_null and value.empty_is_null) else "left"
             joined = self._context.joins.join(node, value.node, kind, connections)
-            sql = f"({value.value.sql})"
             if value.condition is not None:
-                sql = f"IF({value.condition.sql}, {value.value.sql}, NULL)"
-            return joined, Rendered(sql, value.value.columns)
+                return joined, Expression("IF(", value.condition, ", ", value.value, ", NULL)")
+            return joined, Expression("(", value.value, ")")
         opened = self._open(node, subquery, renderer, keyed=True)
         if len(opened.values) != 1:
             raise FlowError(
@@ -218,12 +219,12 @@ class SubqueryLowering:
         inner, (value_column,) = self._context.joins.with_columns(inner, [opened.values[0]], "value")
         kind = "inner" if rejects_null or _is_one_row(inner) else "left"
         if is_unique_on(inner, frozenset(keys), self._context.catalog):
-            return self._context.joins.join(node, inner, kind, conditions), column(value_column)
-        rows, single = self._context.names.fresh("rows"), self._context.names.fresh("value")
-        calls = (AggregateCall(rows, "count"), AggregateCall(single, "max", (value_column,)))
+            return self._context.joins.join(node, inner, kind, conditions), Column(value_column)
+        rows, single = self._fresh("rows"), self._fresh("value")
+        calls = (AggregateCall(rows, "count"), AggregateCall(single, "max", (Column(value_column),)))
         joined = self._context.joins.join(node, Aggregate(inner, keys, calls), kind if keys else "inner", conditions)
-        message = "a scalar subquery returned more than one row"
-        return joined, Rendered(f"IF({rows} > 1, raise_error('{message}'), {single})", frozenset((rows, single)))
+        failure = "raise_error('a scalar subquery returned more than one row')"
+        return joined, Expression("IF(", rows, f" > 1, {failure}, ", single, ")")
 
     def _open(
         self, node: Node, subquery: exp.Expr, renderer: Renderer, *, exists: bool = False, keyed: bool = False
@@ -290,7 +291,7 @@ class SubqueryLowering:
 
     def _connected(self, inner: Node, pulled: Sequence[Predicate]) -> tuple[Node, tuple[Predicate, ...], bool]:
         """The inner rows with the inner sides of equalities as columns; whether there are only equalities."""
-        foreign = frozenset(name for item in pulled for name in item.rendered.foreign)
+        foreign = frozenset(name for item in pulled for name in outer_columns(item.sql))
         own = frozenset(inner.columns)
         conditions: list[Predicate] = []
         all_equal = True
@@ -301,7 +302,7 @@ class SubqueryLowering:
                 conditions.append(item)
                 continue
             inner, (name,) = self._context.joins.with_columns(inner, [sides[1]])
-            conditions.append(_equal(sides[0], column(name)))
+            conditions.append(_equal(sides[0], Column(name)))
         return inner, tuple(conditions), all_equal
 
     def _check_available(self, node: Node, use: OuterUse) -> None:
@@ -322,47 +323,38 @@ class SubqueryLowering:
         lowered = self._context.lower(query, environment)
         return _Opened(lowered.node, _columns(lowered), self._domain_conditions(mapping))
 
-    def _domain(self, node: Node, use: OuterUse) -> tuple[Node, dict[str, str]]:
+    def _domain(self, node: Node, use: OuterUse) -> tuple[Node, dict[str, Column]]:
         self._check_available(node, use)
-        mapping = {name: self._context.names.fresh("domain", name) for name in sorted(use.columns)}
-        renamed = Projection(node, tuple(Output(new, old) for old, new in mapping.items()))
+        mapping = {name: self._fresh("domain", name) for name in sorted(use.columns)}
+        renamed = Projection(node, tuple(Output(new, Column(old)) for old, new in mapping.items()))
         return Aggregate(renamed, renamed.columns), mapping
 
-    def _domain_conditions(self, mapping: dict[str, str]) -> tuple[Predicate, ...]:
+    def _domain_conditions(self, mapping: dict[str, Column]) -> tuple[Predicate, ...]:
         """Equality that also holds between NULLs: the hashes are the keys, the values decide."""
         result: list[Predicate] = []
         for old, new in mapping.items():
-            hashes = Rendered(f"xxhash64({old})", frozenset((old,))), Rendered(f"xxhash64({new})", frozenset((new,)))
-            result.append(_equal(*hashes))
-            result.append(_condition(f"{old} <=> {new}", column(old), column(new)))
+            one = Column(old)
+            result.append(_equal(Expression("xxhash64(", one, ")"), Expression("xxhash64(", new, ")")))
+            result.append(Predicate(Expression(one, " <=> ", new)))
         return tuple(result)
 
 
 def _inner_keys(conditions: Sequence[Predicate]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(item.equality[1].sql for item in conditions if item.equality is not None))
+    return tuple(dict.fromkeys(item.equality[1] for item in conditions if item.equality is not None))
 
 
-def _columns(lowered: Lowered) -> tuple[Rendered, ...]:
-    return tuple(column(item.column) for item in lowered.fields)
+def _columns(lowered: Lowered) -> tuple[Expression, ...]:
+    return tuple(Column(item.column) for item in lowered.fields)
 
 
-def _equal(one: Rendered, other: Rendered) -> Predicate:
-    return Predicate(_condition(f"({one.sql}) = ({other.sql})", one, other).rendered, (one, other))
+def _equal(one: Expression, other: Expression) -> Predicate:
+    return Predicate(Expression("(", one, ") = (", other, ")"), (one, other))
 
 
-def _over(item: Predicate, names: dict[str, str]) -> Predicate:
+def _over(item: Predicate, names: dict[str, Column]) -> Predicate:
     """The condition over renamed columns."""
-
-    def change(rendered: Rendered) -> Rendered:
-        columns = frozenset(names.get(name, name) for name in rendered.columns)
-        return Rendered(substituted(rendered.sql, names), columns)
-
-    equality = None if item.equality is None else (change(item.equality[0]), change(item.equality[1]))
-    return Predicate(change(item.rendered), equality)
-
-
-def _condition(sql: str, one: Rendered, other: Rendered) -> Predicate:
-    return Predicate(Rendered(sql, one.columns | other.columns))
+    equality = None if item.equality is None else (item.equality[0].over(names), item.equality[1].over(names))
+    return Predicate(item.sql.over(names), equality)
 
 
 def _plain(subquery: exp.Expr, *, exists: bool) -> exp.Expr:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from headgate.dataflow.expression import Column, Expression, joined
 from headgate.dataflow.graph import Node, Window, WindowCall
 from headgate.errors import FlowError
 from headgate.sql.context import Context
-from headgate.sql.expressions import Renderer, column, own_nodes
+from headgate.sql.expressions import Renderer, own_nodes
 from headgate.sql.functions import AGGREGATES, RANK_LIKE, ROW_ORDER, VALUE_OF_FRAME, function_name
 from headgate.sql.names import folded
 from headgate.sql.scope import NotIncremental
@@ -59,7 +60,7 @@ class WindowLowering:
         for window in windows:
             node, partition, call = self._call(node, window)
             grouped.setdefault(partition, []).append(call)
-            self._renderer.replacements[id(window)] = column(call.name)
+            self._renderer.replacements[id(window)] = Column(call.name)
         for partition, calls in grouped.items():
             node = Window(node, partition, tuple(calls))
         return node
@@ -110,7 +111,10 @@ class WindowLowering:
             raise NotIncremental("a window without PARTITION BY depends on all rows")
         node, text = self._function(node, inner, function, ignore_nulls, condition)
         node, order_columns = self._columns(node, [item.this for item in specification.order])
-        order = [name + self._direction(item) for name, item in zip(order_columns, specification.order, strict=True)]
+        order = [
+            Expression(Column(name), self._direction(item))
+            for name, item in zip(order_columns, specification.order, strict=True)
+        ]
         frame, tie_break = specification.frame, False
         if function in VALUE_OF_FRAME:
             partition, order, frame = _of_frame(function, ignore_nulls, partition, order_columns, order, frame)
@@ -120,7 +124,7 @@ class WindowLowering:
         elif function not in RANK_LIKE:
             tie_break = frame is not None and frame.startswith("ROWS") and frame != WHOLE
         name = self._context.names.fresh(function)
-        return node, partition, WindowCall(name, text, ", ".join(order) or None, frame, tie_break)
+        return node, partition, WindowCall(name, text, joined(", ", order) or None, frame, tie_break)
 
     def _columns(self, node: Node, expressions: Sequence[exp.Expr]) -> tuple[Node, tuple[str, ...]]:
         rendered = [self._renderer.local(item) for item in expressions]
@@ -133,7 +137,7 @@ class WindowLowering:
 
     def _function(
         self, node: Node, call: exp.Expr, function: str, ignore_nulls: str, condition: exp.Expr | None
-    ) -> tuple[Node, str]:
+    ) -> tuple[Node, Expression]:
         arguments: list[str] = []
         for argument in call.expressions:
             if isinstance(argument, exp.Distinct):
@@ -144,14 +148,14 @@ class WindowLowering:
             rendered = self._renderer.local(argument)
             if rendered.columns:
                 node, (name,) = self._context.joins.with_columns(node, [rendered], "window")
-                arguments.append(name)
+                arguments.append(Column(name))
             else:
-                arguments.append(rendered.sql)
-        text = f"{function}({', '.join(arguments)})"
+                arguments.append(rendered)
+        text = Expression(function, "(", joined(", ", arguments), ")")
         if condition is not None:
             node, (name,) = self._context.joins.with_columns(node, [self._renderer.local(condition)], "window")
-            text += f" FILTER (WHERE {name})"
-        return node, f"{text} {ignore_nulls}".strip()
+            text = Expression(text, " FILTER (WHERE ", Column(name), ")")
+        return node, Expression(text, " ", ignore_nulls) if ignore_nulls else text
 
 
 def _ordered(window: exp.Window) -> list[exp.Ordered]:
@@ -180,9 +184,9 @@ def _of_frame(
     ignore_nulls: str,
     partition: tuple[str, ...],
     order_columns: tuple[str, ...],
-    order: list[str],
+    order: list[Expression],
     frame: str | None,
-) -> tuple[tuple[str, ...], list[str], str]:
+) -> tuple[tuple[str, ...], list[Expression], str]:
     """A frame of rows that holds the same value as the frame of peers that was asked for."""
     if frame is not None and frame.startswith("ROWS"):
         return partition, order, frame

@@ -15,8 +15,7 @@ each kind is linear in R: the join as written, of ΔR with S.
 
 from __future__ import annotations
 
-import re
-
+from headgate.dataflow.expression import Column, Expression
 from headgate.dataflow.graph import Aggregate, Join, Node, Output, Projection
 from headgate.dataflow.relation import (
     UNTIL,
@@ -44,21 +43,13 @@ def companion(node: Join) -> Aggregate | None:
         columns = tuple(right for _, right in node.keys)
         below: Node = node.right
     else:
-        columns = _left_columns_of_condition(node)
+        columns = tuple(column for column in node.left.columns if column in node.reads)
         below = Join(node.left, node.right, "inner", node.keys, node.residual)
     names = tuple(_PREFIX + column for column in columns)
-    outputs = tuple(Output(name, quoted(column)) for name, column in zip(names, columns, strict=True))
+    outputs = tuple(Output(name, Column(column)) for name, column in zip(names, columns, strict=True))
     if not outputs:
-        outputs, names = (Output(_PREFIX + "any", "1"),), (_PREFIX + "any",)
+        outputs, names = (Output(_PREFIX + "any", Expression("1")),), (_PREFIX + "any",)
     return Aggregate(Projection(below, outputs), names)
-
-
-def _left_columns_of_condition(node: Join) -> tuple[str, ...]:
-    words = set(re.findall(r"\w+", node.residual or ""))
-    keys = {left for left, _ in node.keys}
-    return tuple(
-        column for column in node.left.columns if column in keys or column in words or not re.fullmatch(r"\w+", column)
-    )
 
 
 def condition(node: Join) -> str:

@@ -5,28 +5,10 @@
 
 from __future__ import annotations
 
-import re
-
 from headgate.dataflow.graph import Filter, Generate, Projection, Repeat, UnionAll
 from headgate.dataflow.relation import Keys, Relation, column_list, quoted, select, union_all
 from headgate.dataflow.run import Run
 from headgate.delta.changes import WEIGHT
-
-_PLAIN_NAME = re.compile(r"`(?:[^`]|``)*`|\w+")
-
-
-def plain_column(sql: str, columns: tuple[str, ...]) -> str | None:
-    """The column that the expression is, if it is nothing but a column."""
-    if _PLAIN_NAME.fullmatch(sql) is None:
-        return None
-    name = sql[1:-1].replace("``", "`") if sql.startswith("`") else sql
-    return name if name in columns else None
-
-
-def renaming(node: Projection) -> dict[str, str]:
-    """Output name to input column, for the outputs that are plain columns."""
-    found = {output.name: plain_column(output.sql, node.input.columns) for output in node.outputs}
-    return {name: column for name, column in found.items() if column is not None}
 
 
 def _filter(node: Filter, relation: Relation | None) -> Relation | None:
@@ -57,7 +39,7 @@ def project_delta(node: Projection, run: Run) -> Relation | None:
 
 
 def project_rows(node: Projection, run: Run, keys: Keys | None) -> Relation | None:
-    return _project(node, run.rows(node.input, keys and keys.renamed(renaming(node))), weighted=False)
+    return _project(node, run.rows(node.input, keys and keys.renamed(node.renames)), weighted=False)
 
 
 def _generate(node: Generate, relation: Relation | None, *, weighted: bool) -> Relation | None:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from headgate.dataflow.graph import Aggregate, AsOfJoin, Join, Node, Scan, walk
+from headgate.dataflow.graph import Aggregate, AsOfJoin, Join, Node, Scan, scanned_tables, scans, walk
 from headgate.dataflow.lineage import table_column
 from headgate.dataflow.relation import Keys, Relation, as_changes, netted
 from headgate.dataflow.rulebook import RULES
@@ -175,8 +175,7 @@ class Evaluation:
         changed = self._settled.rows_of(spans)
         moments = distinct_keys([changed.select([*group, JOB])], (*group, JOB)).values.num_rows
         groups = distinct_keys([changed.select(list(group))], group).values.num_rows if group else 1
-        scans = [part for part in walk(below) if isinstance(part, Scan)]
-        if sum(self._inputs.rows_read(scan) for scan in scans) * moments > self._most_rows * max(1, groups):
+        if sum(self._inputs.rows_read(scan) for scan in scans(below)) * moments > self._most_rows * max(1, groups):
             raise TooMuchToRead
 
     def affects_only_future(self, node: AsOfJoin, moved: Relation) -> bool:
@@ -195,7 +194,7 @@ class Evaluation:
         row = self._settled.rows_of(missed).slice(0, 1).to_pylist()[0]
         keys = {left: row[left] for left, _ in node.keys}
         shown = ", ".join(f"{name.split('__', 1)[-1]} = {value!r}" for name, value in keys.items())
-        dimension = next((part.table for part in walk(node.right) if isinstance(part, Scan)), "the dimension")
+        dimension = next(iter(scanned_tables(node.right)), "the dimension")
         raise FlowFailed(
             f"flow {self._flow}: no version of {dimension} was valid for {shown} at {row[node.at]}, job {row[JOB]}",
             hint="load the dimension first, or set lookup_miss to 'unknown' or 'drop' in the view's TBLPROPERTIES",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headgate.dataflow.graph import Aggregate, Node, Scan, walk
+from headgate.dataflow.graph import Aggregate, Node, Scan, scans
 from headgate.dataflow.relation import UNTIL, Keys, Relation, quoted
 from headgate.delta.changes import JOB, WEIGHT, JobId
 from headgate.runtime.evaluation.settled import Settled
@@ -68,7 +68,7 @@ class Inputs:
 
     def are_small(self, node: Node) -> bool:
         """Whether reading all rows of the node's tables costs no more than looking some up."""
-        return all(self.tables[part.table].is_small(self.after) for part in walk(node) if isinstance(part, Scan))
+        return all(self.tables[scan.table].is_small(self.after) for scan in scans(node))
 
     def rows_read(self, scan: Scan) -> int:
         """How many rows the scan was last asked for."""

@@ -11,22 +11,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headgate.dataflow.graph import (
-    Aggregate,
-    AsOfJoin,
-    Filter,
-    Generate,
-    Join,
-    Node,
-    Projection,
-    Repeat,
-    Scan,
-    UnionAll,
-    Window,
-)
-from headgate.dataflow.lineage import table_column
+from headgate.dataflow.graph import Aggregate, AsOfJoin, Generate, Join, Node, Scan, UnionAll, Window
+from headgate.dataflow.lineage import input_columns, table_column
 from headgate.dataflow.relation import Keys
-from headgate.dataflow.rules.linear import renaming
 from headgate.dataflow.run import Run
 from headgate.runtime.evaluation.inputs import Inputs
 from headgate.runtime.evaluation.settled import Settled, distinct_keys
@@ -75,24 +62,14 @@ class Tracer:
         known = self.settled.find(spans) if spans.settled else None
         if known is not None:
             return [known.select(list(columns))]
-        if isinstance(node, Filter | Repeat):
-            return self._trace(node.input, columns)
-        if isinstance(node, Projection):
-            names = renaming(node)
-            if all(column in names for column in columns):
-                return self._trace(node.input, tuple(names[column] for column in columns))
-            return None
-        if isinstance(node, Generate) and all(column in node.input.columns for column in columns):
-            return self._trace(node.input, columns)
-        if isinstance(node, Window) and all(column in node.partition for column in columns):
-            return self._trace(node.input, columns)
-        if isinstance(node, Aggregate) and all(column in node.keys for column in columns):
-            return self._trace(node.input, columns)
         if isinstance(node, UnionAll):
             return _joined([self._trace(branch, columns) for branch in node.branches])
         if isinstance(node, Join | AsOfJoin):
             return self._trace_join(node, columns)
-        return None
+        if isinstance(node, Window) and not all(column in node.partition for column in columns):
+            return None
+        below = input_columns(node, columns)
+        return None if below is None else self._trace(*below)
 
     def _trace_join(self, node: Join | AsOfJoin, columns: tuple[str, ...]) -> list[pa.Table] | None:
         to_right = dict(node.keys)
@@ -129,16 +106,10 @@ def looked_up_values(node: Node, columns: tuple[str, ...], looked_up: Mapping[Sc
     if isinstance(node, Scan):
         found = looked_up.get(node)
         return found.select(list(columns)) if found is not None else None
-    if isinstance(node, Filter | Repeat):
-        return looked_up_values(node.input, columns, looked_up)
-    if isinstance(node, Projection):
-        plain = renaming(node)
-        if all(column in plain for column in columns):
-            return looked_up_values(node.input, tuple(plain[column] for column in columns), looked_up)
+    below = input_columns(node, columns) if not isinstance(node, Generate | Window | Aggregate) else None
+    if below is None or below[0] is not node.inputs[0]:
         return None
-    if isinstance(node, Join | AsOfJoin) and all(column in node.left.columns for column in columns):
-        return looked_up_values(node.left, columns, looked_up)
-    return None
+    return looked_up_values(*below, looked_up)
 
 
 def _joined(parts: Sequence[list[pa.Table] | None]) -> list[pa.Table] | None:

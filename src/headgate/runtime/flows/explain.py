@@ -6,19 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headgate.dataflow.flow import AutoCdc
-from headgate.dataflow.graph import (
-    Aggregate,
-    AsOfJoin,
-    Filter,
-    Generate,
-    Join,
-    Node,
-    Projection,
-    Repeat,
-    Scan,
-    UnionAll,
-    Window,
-)
+from headgate.dataflow.graph import Aggregate, Node, Scan
 from headgate.dataflow.typed_graph import TypedGraph
 from headgate.runtime.flows.flows import RunningFlow
 from headgate.runtime.stages.view_stage import ViewStage
@@ -94,41 +82,8 @@ def _size(table: VersionedTable, name: str) -> StoredBytes:
 
 
 def _lines(node: Node, graph: TypedGraph, depth: int) -> Iterator[str]:
-    yield "  " * depth + _describe(node, graph)
+    why = graph.recomputed.get(node) if isinstance(node, Aggregate) else None
+    rule = node.rule if why is None else f"touched groups recomputed: {why}"
+    yield "  " * depth + (f"{node}  [{rule}]" if rule else str(node))
     for child in node.inputs:
         yield from _lines(child, graph, depth + 1)
-
-
-def _describe(node: Node, graph: TypedGraph) -> str:
-    match node:
-        case Scan():
-            return f"scan {node.table} ({', '.join(output.sql for output in node.outputs)})"
-        case Filter():
-            return f"filter {node.predicate}  [linear]"
-        case Projection():
-            shown = [o.name if o.sql.strip("`") == o.name else f"{o.sql} AS {o.name}" for o in node.outputs]
-            return f"project {', '.join(shown)}  [linear]"
-        case Generate():
-            return f"generate {node.generator}  [linear]"
-        case Repeat():
-            return f"repeat {node.times}  [linear]"
-        case UnionAll():
-            return "union all  [linear]"
-        case Join():
-            on = [f"{left} = {right}" for left, right in node.keys] + ([node.residual] if node.residual else [])
-            rule = "bilinear" if node.kind == "inner" or node.at_most_one else "bilinear with match counts"
-            return f"{node.kind} join on {' AND '.join(on) or 'true'}  [{rule}]"
-        case AsOfJoin():
-            on = [f"{left} = {right}" for left, right in node.keys]
-            return f"lookup as of {node.at} on {' AND '.join(on)}, a miss: {node.miss}  [bilinear over time]"
-        case Aggregate():
-            calls = ", ".join(f"{call.function}({', '.join(call.arguments) or '*'})" for call in node.calls)
-            by = f"by {', '.join(node.keys)}" if node.keys else "over all rows"
-            why = graph.recomputed.get(node)
-            rule = "running sums" if why is None else f"touched groups recomputed: {why}"
-            return f"{'aggregate ' + calls if calls else 'distinct'} {by}  [{rule}]"
-        case Window():
-            calls = ", ".join(call.function for call in node.calls)
-            return f"window {calls} by {', '.join(node.partition)}  [touched partitions recomputed]"
-        case _:
-            return type(node).__name__

@@ -15,7 +15,7 @@ from pyspark.sql.types import AtomicType, StructType, TimestampType, _parse_data
 from headgate.dataflow.accumulators import GROUP
 from headgate.dataflow.demands import Demand, demands
 from headgate.dataflow.flow import AutoCdc, Flow, MaterializedView
-from headgate.dataflow.graph import Fragment, Node, Output, Scan, scanned_tables
+from headgate.dataflow.graph import Fragment, Node, Scan, kept, scanned_tables
 from headgate.dataflow.typed_graph import TypedGraph, typed
 from headgate.delta.changes import COPY, ROW_HASH, SURROGATE_KEY, JobId
 from headgate.errors import FlowError
@@ -165,7 +165,7 @@ class Planner:
                     where=view.query_where.within(view.query_text, table.start),
                     hint=did_you_mean(table.name, self._catalog.names()),
                 )
-            return Scan(entry.name, tuple(Output(name, name) for name in (*entry.schema.names, *table.hidden)))
+            return Scan(entry.name, kept((*entry.schema.names, *table.hidden)))
 
         def named(table: TableReference) -> str:
             return scans.setdefault(scan_of(table), f"__input_{len(scans) + 1}")

@@ -48,14 +48,11 @@ class ViewStage:
         self._tables = tables
         self._newest_commit_at = newest_commit_at
         self._is_bag = ROW_HASH in target.spec.key
+        self.inputs = scanned_tables(graph.root)
 
     @property
     def name(self) -> str:
         return self.target.name
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return scanned_tables(self.graph.root)
 
     def advance(self, upto: JobId, batch: Batch) -> None:
         after = self.target.through
