@@ -33,3 +33,12 @@ def test_a_view_that_reads_times_of_rows_is_another_one_with_another_beginning_o
     before = fingerprint(query)
     monkeypatch.setattr(definitions, "BEGINNING", datetime(1800, 1, 1, tzinfo=UTC))
     assert (fingerprint(query) != before) == differs
+
+
+def test_a_fingerprint_stays_what_ledgers_hold() -> None:
+    query = (
+        "SELECT c, sum(b) FILTER (WHERE e > 1) AS s, count(DISTINCT v) AS n FROM s.t LEFT JOIN s.u ON t.a = u.a AND t.b < u.e"
+        " LATERAL VIEW explode(array(1, 2)) w AS v WHERE t.b IN (SELECT a FROM s.k) GROUP BY c"
+        " UNION ALL SELECT c, row_number() OVER (PARTITION BY c ORDER BY a) AS s, 0 AS n FROM s.t"
+    )
+    assert fingerprint(query) == "d052a2d0065a2a42"

@@ -172,6 +172,12 @@ CONSTRUCTED: dict[str, Callable[[int], str]] = {
     "sums of aggregates": lambda n: (
         "SELECT a, " + " + ".join(f"sum(b + {i})" for i in range(n)) + " AS x FROM s.t GROUP BY a"
     ),
+    "unions": lambda n: " UNION ALL ".join(f"SELECT a, {i} AS x FROM s.t" for i in range(n)),
+    "views of views": lambda n: (
+        "WITH q0 AS (SELECT a FROM s.t)"
+        + "".join(f", q{i} AS (SELECT a + 1 AS a FROM q{i - 1} WHERE a > {i})" for i in range(1, n))
+        + f" SELECT * FROM q{n - 1}"
+    ),
     "sums of a key": lambda n: "SELECT " + " + ".join("a" for _ in range(n)) + " AS x FROM s.t GROUP BY a",
 }
 

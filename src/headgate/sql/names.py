@@ -86,15 +86,18 @@ class NameAllocator:
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """The last number of each name that was asked for more than once."""
 
     def fresh(self, *parts: str) -> str:
         base = "__".join(re.sub(r"[^A-Za-z0-9_]", "_", part) for part in parts if part)
         if not base or base[0].isdigit() or base.startswith("_"):
             base = f"c{base}"
-        number = 1
+        number = self._numbers.get(base, 1)
         name = base if "__" in base else f"{base}_1"
         while folded(name) in self._taken:
             number += 1
             name = f"{base}_{number}"
+        self._numbers[base] = number
         self._taken.add(folded(name))
         return name
