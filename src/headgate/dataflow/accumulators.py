@@ -7,6 +7,7 @@ Only exact arithmetic qualifies (counts, integers, decimals); for everything els
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headgate.dataflow.graph import Aggregate, AggregateCall
@@ -42,7 +43,7 @@ class Running:
         return node.keys or (GROUP,)
 
 
-def running(node: Aggregate, argument_types: dict[str, str], result_types: dict[str, str]) -> Running | None:
+def running(node: Aggregate, argument_types: Mapping[str, str], result_types: Mapping[str, str]) -> Running | None:
     """The node's running form, or None when a call has none. Types by call name."""
     accumulators = [Accumulator(ROWS, WEIGHT, "bigint")]
     values = []
@@ -55,7 +56,7 @@ def running(node: Aggregate, argument_types: dict[str, str], result_types: dict[
     return Running(tuple(accumulators), tuple(values))
 
 
-def why_not_running(node: Aggregate, argument_types: dict[str, str], result_types: dict[str, str]) -> str | None:
+def why_not_running(node: Aggregate, argument_types: Mapping[str, str], result_types: Mapping[str, str]) -> str | None:
     """The first call that needs its groups recomputed, in words."""
     for call in node.calls:
         if _call(call, argument_types.get(call.name, ""), result_types[call.name]) is None:

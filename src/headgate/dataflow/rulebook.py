@@ -9,13 +9,13 @@ from typing import Any
 from headgate.dataflow import graph
 from headgate.dataflow.relation import Keys, Relation
 from headgate.dataflow.rules import aggregate, as_of, join, linear, window
-from headgate.dataflow.run import Run
+from headgate.dataflow.run import Reading, Run
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     delta: Callable[[Any, Run], Relation | None]
-    rows: Callable[[Any, Run, Keys | None], Relation | None]
+    rows: Callable[[Any, Reading, Keys | None], Relation | None]
 
 
 RULES: dict[type[graph.Node], Rule] = {

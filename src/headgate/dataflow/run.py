@@ -11,26 +11,60 @@ All are relations that run lazily inside one Spark execution unless something fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from headgate.dataflow.accumulators import Running
 from headgate.dataflow.graph import Aggregate, AsOfJoin, Node, Scan
 from headgate.dataflow.relation import Keys, Relation
 
-if TYPE_CHECKING:
-    from headgate.dataflow.typed_graph import TypedGraph
+
+class GraphFacts(Protocol):
+    """What a rule may ask of the flow's graph."""
+
+    def type_of(self, node: Node, column: str) -> str:
+        """The column's Spark SQL type."""
+
+    def running(self, node: Aggregate) -> Running | None:
+        """The node as running sums, or None when its groups are recomputed."""
+
+    def order_sensitive(self, node: Node) -> frozenset[str]:
+        """The node's calls whose floating point value depends on the order of rows."""
+
+    def is_read(self, node: Node, column: str) -> bool:
+        """Whether anything above the node reads this column of it."""
 
 
-class Run(Protocol):
+class Reading(Protocol):
+    """What the rows of a node are read from."""
+
     @property
-    def graph(self) -> TypedGraph:
+    def graph(self) -> GraphFacts:
         """The flow's graph, with its types."""
-
-    def delta(self, node: Node) -> Relation | None: ...
-
-    def spans(self, node: Node) -> Relation | None: ...
 
     def rows(self, node: Node, keys: Keys | None, *, untouched: bool | None = None) -> Relation | None:
         """`untouched`: without the rows whose end `spans(node)` tells; None = as it was asked for the node above."""
+
+    def row_keys(
+        self, node: Node, rows: Relation, columns: tuple[str, ...], names: tuple[str, ...]
+    ) -> tuple[Relation | None, Keys | None]:
+        """At least the values that `columns` take in rows of the node just asked for, as a restriction on `names`.
+
+        Settles the rows if nothing less tells; gives them back.
+        """
+
+    def is_cheap(self, node: Node) -> bool:
+        """Reading all of the node's rows costs no more than looking some up."""
+
+    def scan_rows(self, scan: Scan, keys: Keys | None) -> Relation | None: ...
+
+    def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
+        """Rows of the node's running state at job `after`."""
+
+
+class Run(Reading, Protocol):
+    def delta(self, node: Node) -> Relation | None: ...
+
+    def spans(self, node: Node) -> Relation | None: ...
 
     def settle(self, relation: Relation | None, *, weighted: bool = True) -> Relation | None:
         """Computes the relation now and keeps the result for the evaluation; None when it has no rows."""
@@ -47,23 +81,7 @@ class Run(Protocol):
     def delta_keys(self, node: Node, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
         """At least the values that `columns` take in the node's delta, as a restriction on `names`."""
 
-    def row_keys(
-        self, node: Node, rows: Relation, columns: tuple[str, ...], names: tuple[str, ...]
-    ) -> tuple[Relation | None, Keys | None]:
-        """At least the values that `columns` take in rows of the node just asked for, as a restriction on `names`.
-
-        Settles the rows if nothing less tells; gives them back.
-        """
-
-    def is_cheap(self, node: Node) -> bool:
-        """Reading all of the node's rows costs no more than looking some up."""
-
     def scan_delta(self, scan: Scan) -> Relation | None: ...
-
-    def scan_rows(self, scan: Scan, keys: Keys | None) -> Relation | None: ...
-
-    def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
-        """Rows of the node's running state at job `after`."""
 
     def keep_state(self, node: Aggregate, changes: Relation) -> None:
         """Settled changes of the node's running state, to be stored with the flow's result."""

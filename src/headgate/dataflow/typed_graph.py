@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headgate.dataflow.accumulators import Running, running, why_not_running
 from headgate.dataflow.graph import Aggregate, Node
 from headgate.dataflow.lineage import all_nodes, is_read_above
 from headgate.dataflow.ordered import order_sensitive
-from headgate.dataflow.reference import plain_sql
+from headgate.dataflow.reference import PlainQuery, Tables
+from headgate.dataflow.relation import column_list, quoted
 
 ColumnTypes = Mapping[str, str]
-Analyse = Callable[[str], ColumnTypes]
-"""Gives the column names and Spark SQL types of a query, without running it."""
+Analyse = Callable[[str], Iterable[ColumnTypes]]
+"""Gives, for each column of a query, the names and Spark SQL types of the struct that it is, without running it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedGraph:
-    """A graph with the type of every column of every node; companions included."""
+    """A graph with the type of every column of every node; companions included. Implements `GraphFacts`."""
 
     root: Node
     types: Mapping[Node, ColumnTypes]
@@ -30,19 +31,15 @@ class TypedGraph:
     """The calls whose floating point value depends on the order of rows, where there are some."""
 
     def type_of(self, node: Node, column: str) -> str:
-        """The column's Spark SQL type."""
         return self.types[node][column]
 
     def running(self, node: Aggregate) -> Running | None:
-        """The node as running sums, or None when its groups are recomputed."""
         return self.forms.get(node)
 
     def order_sensitive(self, node: Node) -> frozenset[str]:
-        """The node's calls whose floating point value depends on the order of rows."""
         return self.sensitive.get(node, frozenset())
 
     def is_read(self, node: Node, column: str) -> bool:
-        """Whether anything above the node reads this column of it."""
         return is_read_above(self.root, node, column)
 
     @property
@@ -51,28 +48,41 @@ class TypedGraph:
         return tuple(self.forms)
 
 
-def typed(root: Node, tables: Callable[[str], str], analyse: Analyse) -> TypedGraph:
-    """Derives the types; `tables` names, for each table, an (empty) relation with its columns."""
+def typed(root: Node, tables: Tables, analyse: Analyse) -> TypedGraph:
+    """Derives the types by one analysis; `tables` names, for each table, an (empty) relation with its columns."""
+    nodes = tuple(all_nodes(root))
+    query = PlainQuery(tables, nodes)
+    own: dict[Node, str] = {}
+    arguments: dict[Aggregate, str] = {}
+    for node in nodes:
+        # What a node hands on has the type that it has below. All of the root is asked for, so that Spark judges it.
+        if columns := [name for name in node.columns if node is root or node.origin(name) is None]:
+            own[node] = f"SELECT struct({column_list(columns)}) FROM {query.source(node)}"
+        if isinstance(node, Aggregate):
+            first = [f"{call.arguments[0]} AS {quoted(call.name)}" for call in node.calls if call.arguments]
+            if first:
+                arguments[node] = f"SELECT struct({', '.join(first)}) FROM {query.source(node.input)}"
+    asked = ", ".join(f"({text})" for text in (*own.values(), *arguments.values()))
+    found = iter(analyse(query.text(f"SELECT {asked}")))
+    own_types = {node: next(found) for node in own}
+    argument_types = {node: next(found) for node in arguments}
     types: dict[Node, ColumnTypes] = {}
     forms: dict[Aggregate, Running] = {}
     recomputed: dict[Aggregate, str] = {}
-    for node in all_nodes(root):
-        text = plain_sql(node, tables)
-        types[node] = analyse(text)
-        if not isinstance(node, Aggregate):
-            continue
-        below = plain_sql(node.input, tables)
-        arguments = {call.name: call.arguments[0] for call in node.calls if call.arguments and call.arguments[0] != "*"}
-        argument_types: dict[str, str] = {}
-        if arguments:
-            outputs = ", ".join(f"{sql} AS a{index}" for index, sql in enumerate(arguments.values()))
-            found = analyse(f"SELECT {outputs} FROM ({below})")
-            argument_types = dict(zip(arguments, found.values(), strict=True))
-        result_types = {call.name: types[node][call.name] for call in node.calls}
-        form = running(node, argument_types, result_types)
-        if form is not None:
-            forms[node] = form
-        else:
-            recomputed[node] = why_not_running(node, argument_types, result_types) or ""
+
+    def handed_on(node: Node, column: str) -> str:
+        origin = node.origin(column)
+        assert origin is not None
+        return types[origin[0]][origin[1]]
+
+    for node in nodes:
+        known = own_types.get(node, {})
+        types[node] = {name: known.get(name) or handed_on(node, name) for name in node.columns}
+        if isinstance(node, Aggregate):
+            form = running(node, argument_types.get(node, {}), types[node])
+            if form is not None:
+                forms[node] = form
+            else:
+                recomputed[node] = why_not_running(node, argument_types.get(node, {}), types[node]) or ""
     found_sensitive = {node: order_sensitive(node, types[node]) for node in types if node not in forms}
     return TypedGraph(root, types, forms, recomputed, {node: names for node, names in found_sensitive.items() if names})

@@ -15,7 +15,7 @@ from headgate.dataflow.graph import Aggregate, Filter, Node, Projection
 from headgate.dataflow.ordered import call_text, ordered_rows
 from headgate.dataflow.relation import SIGNS, Keys, Relation, column_list, quoted, select
 from headgate.dataflow.rules.touched import AT, NEXT, recomputed
-from headgate.dataflow.run import Run
+from headgate.dataflow.run import Reading, Run
 from headgate.delta.changes import JOB, WEIGHT
 
 
@@ -188,7 +188,7 @@ def _groups(node: Aggregate, sensitive: frozenset[str], rows: str, moments: str)
     )
 
 
-def aggregate_rows(node: Aggregate, run: Run, keys: Keys | None) -> Relation | None:
+def aggregate_rows(node: Aggregate, run: Reading, keys: Keys | None) -> Relation | None:
     form = run.graph.running(node)
     wanted = keys and keys.only(node.keys)
     if form is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from headgate.dataflow.graph import AsOfJoin
 from headgate.dataflow.relation import SIGNS, Keys, Relation, column_list, netted, quoted, select, union_all
-from headgate.dataflow.run import Run
+from headgate.dataflow.run import Reading, Run
 from headgate.delta.changes import JOB, UNKNOWN_MEMBER, WEIGHT
 
 _FROM = "__from"
@@ -156,14 +156,14 @@ def _rays(node: AsOfJoin, run: Run, delta: Relation) -> Relation:
     return netted(select(text, (*node.right.columns, _FROM)))
 
 
-def _end_column(node: AsOfJoin, run: Run, qualifier: str) -> str:
+def _end_column(node: AsOfJoin, run: Reading, qualifier: str) -> str:
     """The end of validity, if anybody reads it; else NULL, so that closing a version concerns no row before."""
     if run.graph.is_read(node, node.end):
         return f"{qualifier}{quoted(node.end)}"
     return f"CAST(NULL AS {run.graph.type_of(node.right, node.end)}) AS {quoted(node.end)}"
 
 
-def _outputs(node: AsOfJoin, run: Run) -> str:
+def _outputs(node: AsOfJoin, run: Reading) -> str:
     left = column_list(node.left.columns, "l")
     right = ", ".join(
         _end_column(node, run, "r.") if column == node.end else f"r.{quoted(column)}" for column in node.right.columns
@@ -181,20 +181,21 @@ def _equal(node: AsOfJoin) -> str:
     return " AND ".join(f"l.{quoted(left)} = r.{quoted(right)}" for left, right in node.keys)
 
 
-def _extension(node: AsOfJoin, run: Run, column: str) -> str:
+def _extension(node: AsOfJoin, run: Reading, column: str) -> str:
     """What a left row without a version has in a right column."""
-    known = node.miss == "unknown" and column == node.surrogate_key
-    return f"CAST({UNKNOWN_MEMBER if known else 'NULL'} AS {run.graph.type_of(node.right, column)})"
+    if node.miss == "unknown" and column == node.surrogate_key:
+        return f"{UNKNOWN_MEMBER}L"
+    return f"CAST(NULL AS {run.graph.type_of(node.right, column)})"
 
 
-def _extended(node: AsOfJoin, run: Run, left: Relation, *, weighted: bool) -> Relation:
+def _extended(node: AsOfJoin, run: Reading, left: Relation, *, weighted: bool) -> Relation:
     outputs = [column_list(left.columns)]
     outputs += [f"{_extension(node, run, column)} AS {quoted(column)}" for column in node.right.columns]
     outputs += left.marks if weighted else ()
     return select(f"SELECT {', '.join(outputs)} FROM {left.source}", node.columns, spanned=left.spanned)
 
 
-def _found(node: AsOfJoin, run: Run) -> str:
+def _found(node: AsOfJoin, run: Reading) -> str:
     """The outputs of the lookup as a left join; a version's surrogate key is never NULL."""
     outputs = _outputs(node, run)
     if node.miss == "unknown" and node.surrogate_key is not None:
@@ -204,7 +205,7 @@ def _found(node: AsOfJoin, run: Run) -> str:
     return outputs
 
 
-def as_of_rows(node: AsOfJoin, run: Run, keys: Keys | None) -> Relation | None:
+def as_of_rows(node: AsOfJoin, run: Reading, keys: Keys | None) -> Relation | None:
     left_keys = keys and keys.only(node.left.columns)
     left = run.rows(node.left, left_keys)
     if left is None:
@@ -219,8 +220,11 @@ def as_of_rows(node: AsOfJoin, run: Run, keys: Keys | None) -> Relation | None:
     right = run.rows(node.right, shared, untouched=False)
     if right is None:
         return None if node.miss == "drop" else _extended(node, run, left, weighted=False)
-    kind = "JOIN" if node.miss in ("drop", "fail") else "LEFT JOIN"
-    return select(
-        f"SELECT {_found(node, run)} FROM {left.source} l {kind} {right.source} r ON {_equal(node)} AND {_valid(node)}",
-        node.columns,
+    kind = "JOIN" if node.miss == "drop" else "LEFT JOIN"
+    text = (
+        f"SELECT {_found(node, run)} FROM {left.source} l {kind} {right.source} r ON {_equal(node)} AND {_valid(node)}"
     )
+    if node.miss == "fail":
+        failure = "CAST(raise_error('a lookup found no member') AS BOOLEAN)"
+        text += f" WHERE IF(r.{quoted(node.start)} IS NULL, {failure}, true)"
+    return select(text, node.columns)

@@ -28,7 +28,7 @@ from headgate.dataflow.relation import (
     select,
     union_all,
 )
-from headgate.dataflow.run import Run
+from headgate.dataflow.run import Reading, Run
 from headgate.delta.changes import JOB, WEIGHT
 
 _KIND_TEXT = {"inner": "JOIN", "left": "LEFT JOIN", "semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}
@@ -179,7 +179,7 @@ def _negated(relation: Relation) -> Relation:
     )
 
 
-def null_extended(node: Node, run: Run, left: Relation, *, weighted: bool = True) -> Relation:
+def null_extended(node: Node, run: Reading, left: Relation, *, weighted: bool = True) -> Relation:
     """The left rows with the right side's columns NULL, in their types."""
     right = node.inputs[1]
     nulls = [f"CAST(NULL AS {run.graph.type_of(right, column)}) AS {quoted(column)}" for column in right.columns]
@@ -191,7 +191,7 @@ def null_extended(node: Node, run: Run, left: Relation, *, weighted: bool = True
     )
 
 
-def join_rows(node: Join, run: Run, keys: Keys | None) -> Relation | None:
+def join_rows(node: Join, run: Reading, keys: Keys | None) -> Relation | None:
     to_right = dict(node.keys)
     to_left = {right: left for left, right in node.keys}
     left_keys = keys and keys.only(node.left.columns)
@@ -214,7 +214,7 @@ def join_rows(node: Join, run: Run, keys: Keys | None) -> Relation | None:
     return _rows_text(node, run, left, right)
 
 
-def _join_rows_from_right(node: Join, run: Run, right_keys: Keys) -> Relation | None:
+def _join_rows_from_right(node: Join, run: Reading, right_keys: Keys) -> Relation | None:
     right = run.rows(node.right, right_keys)
     shared: Keys | None = None
     if right is not None and node.keys and not run.is_cheap(node.left):
@@ -226,7 +226,7 @@ def _join_rows_from_right(node: Join, run: Run, right_keys: Keys) -> Relation | 
     return left and _rows_text(node, run, left, right)
 
 
-def _rows_text(node: Join, run: Run, left: Relation, right: Relation | None) -> Relation | None:
+def _rows_text(node: Join, run: Reading, left: Relation, right: Relation | None) -> Relation | None:
     if right is None:
         if node.kind in ("inner", "semi"):
             return None

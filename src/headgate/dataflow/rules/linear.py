@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headgate.dataflow.graph import Filter, Generate, Projection, Repeat, UnionAll
 from headgate.dataflow.relation import Keys, Relation, column_list, quoted, select, union_all
-from headgate.dataflow.run import Run
+from headgate.dataflow.run import Reading, Run
 from headgate.delta.changes import WEIGHT
 
 
@@ -22,7 +22,7 @@ def filter_delta(node: Filter, run: Run) -> Relation | None:
     return _filter(node, run.spans(node.input))
 
 
-def filter_rows(node: Filter, run: Run, keys: Keys | None) -> Relation | None:
+def filter_rows(node: Filter, run: Reading, keys: Keys | None) -> Relation | None:
     return _filter(node, run.rows(node.input, keys))
 
 
@@ -38,7 +38,7 @@ def project_delta(node: Projection, run: Run) -> Relation | None:
     return _project(node, run.spans(node.input), weighted=True)
 
 
-def project_rows(node: Projection, run: Run, keys: Keys | None) -> Relation | None:
+def project_rows(node: Projection, run: Reading, keys: Keys | None) -> Relation | None:
     return _project(node, run.rows(node.input, keys and keys.renamed(node.renames)), weighted=False)
 
 
@@ -58,7 +58,7 @@ def generate_delta(node: Generate, run: Run) -> Relation | None:
     return _generate(node, run.spans(node.input), weighted=True)
 
 
-def generate_rows(node: Generate, run: Run, keys: Keys | None) -> Relation | None:
+def generate_rows(node: Generate, run: Reading, keys: Keys | None) -> Relation | None:
     return _generate(node, run.rows(node.input, keys and keys.only(node.input.columns)), weighted=False)
 
 
@@ -74,7 +74,7 @@ def repeat_delta(node: Repeat, run: Run) -> Relation | None:
     )
 
 
-def repeat_rows(node: Repeat, run: Run, keys: Keys | None) -> Relation | None:
+def repeat_rows(node: Repeat, run: Reading, keys: Keys | None) -> Relation | None:
     rows = run.rows(node.input, keys)
     return rows and select(
         f"SELECT {column_list(node.columns)} FROM {rows.source} LATERAL VIEW explode(sequence(1, CAST({node.times} AS INT))) __g AS __n"
@@ -83,7 +83,7 @@ def repeat_rows(node: Repeat, run: Run, keys: Keys | None) -> Relation | None:
     )
 
 
-def _branches(node: UnionAll, run: Run, parts: list[Relation | None], *, weighted: bool) -> list[Relation | None]:
+def _branches(node: UnionAll, run: Reading, parts: list[Relation | None], *, weighted: bool) -> list[Relation | None]:
     """The branches in the union's own types: one of them alone would have its own."""
     cast: list[Relation | None] = []
     for branch, part in zip(node.branches, parts, strict=True):
@@ -101,6 +101,6 @@ def union_delta(node: UnionAll, run: Run) -> Relation | None:
     return union_all(_branches(node, run, parts, weighted=True), node.columns)
 
 
-def union_rows(node: UnionAll, run: Run, keys: Keys | None) -> Relation | None:
+def union_rows(node: UnionAll, run: Reading, keys: Keys | None) -> Relation | None:
     parts = [run.rows(branch, keys) for branch in node.branches]
     return union_all(_branches(node, run, parts, weighted=False), node.columns, weighted=False)

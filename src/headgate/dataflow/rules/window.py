@@ -6,7 +6,7 @@ from headgate.dataflow.graph import Window
 from headgate.dataflow.ordered import window_call_text
 from headgate.dataflow.relation import Keys, Relation, column_list, select
 from headgate.dataflow.rules.touched import AT, NEXT, recomputed
-from headgate.dataflow.run import Run
+from headgate.dataflow.run import Reading, Run
 
 
 def window_delta(node: Window, run: Run) -> Relation | None:
@@ -17,7 +17,7 @@ def window_delta(node: Window, run: Run) -> Relation | None:
     return recomputed(run, node.input, node.partition, node.columns, operator)
 
 
-def window_rows(node: Window, run: Run, keys: Keys | None) -> Relation | None:
+def window_rows(node: Window, run: Reading, keys: Keys | None) -> Relation | None:
     rows = run.rows(node.input, keys and keys.only(node.partition))
     return rows and select(
         f"SELECT {column_list(node.input.columns)}, {_calls(node, run.graph.order_sensitive(node))} FROM {rows.source}",

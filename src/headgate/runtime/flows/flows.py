@@ -238,9 +238,13 @@ class Planner:
                 empty[name] = views.of_empty(entry.full_schema)
             return empty[name]
 
-        def analyse(text: str) -> dict[str, str]:
-            schema = self._session.sql(text).schema
-            return {column.name: column.dataType.simpleString() for column in schema.fields}
+        def analyse(text: str) -> list[dict[str, str]]:
+            kinds = [column.dataType for column in self._session.sql(text).schema.fields]
+            return [
+                {field.name: field.dataType.simpleString() for field in kind}
+                for kind in kinds
+                if isinstance(kind, StructType)
+            ]
 
         if not isinstance(flow.result, Fragment):
             plan = self._stored(flow.name, flow.result, typed(flow.result, table, analyse))
