@@ -76,6 +76,8 @@ class FlowSet:
         self._catch_up = catch_up
         self._flows: dict[str, RunningFlow] = {}
         self._declared: dict[str, tuple[str, str]] = {}
+        self._planner: Planner | None = None
+        """Who planned the flows."""
         self._procedures: dict[str, ProcedureStage] = {}
         self._late: list[Procedure] = []
         """Procedures over flows that are not open yet."""
@@ -239,7 +241,7 @@ class FlowSet:
                 entry = self._catalog.find(stage.name)
                 assert entry is not None
                 catalog.add(entry)
-        planner = Planner(self._session, catalog, self._recorded_columns)
+        planner = Planner(self._session, catalog, self._recorded_columns, self._planner)
         fingerprints: dict[str, str] = {}
 
         def make(definition: Flow) -> FlowPlan:
@@ -251,6 +253,7 @@ class FlowSet:
 
         plans = [each.made for each in each_flow(statements, planner, make, problems) if each.made is not None]
         raise_all(problems)
+        self._planner = planner
         texts = {plan.name: declared[plan.name.casefold()][1] for plan in plans if plan.name.casefold() in declared}
         stale = {plan.name for plan in plans if plan.name in again or self._is_stale(plan)}
         # What is kept is opened before anything runs: its arrangements stand at the same job as their tables.

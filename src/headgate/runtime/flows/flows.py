@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import ParseException, PySparkException
@@ -43,7 +44,7 @@ from headgate.warehouse.spec import TableSpec
 _LOGGER = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ViewPlan:
     """An incremental result that is stored: a view's own, or one that its fragment reads."""
 
@@ -53,7 +54,7 @@ class ViewPlan:
     state_specs: tuple[TableSpec, ...]
 
 
-@dataclass
+@dataclass(frozen=True)
 class FlowPlan:
     """A definition made ready: types, keys, tables; nothing is open yet."""
 
@@ -69,7 +70,7 @@ class FlowPlan:
     def name(self) -> str:
         return self.flow.name
 
-    @property
+    @cached_property
     def tables_read(self) -> tuple[str, ...]:
         if isinstance(self.flow, AutoCdc):
             return (self.flow.source,)
@@ -96,17 +97,36 @@ class RunningFlow:
             yield from tables_of(stage)
 
 
+@dataclass
+class KnownView:
+    """What was found out about a view: `flow` and `plan` hold for these entries of the tables that it names."""
+
+    view: CreateView
+    tables: tuple[str, ...]
+    entries: list[TableEntry | None] | None = None
+    flow: MaterializedView | None = None
+    plan: FlowPlan | None = None
+
+
 class Planner:
     """Turns definitions into plans; asks Spark for types, on empty tables.
+
+    A view that a planner `before` planned is planned again only if its text or a table that it names is another one.
 
     Spark is the judge of what a view's query may be. What it accepts as written, but headgate cannot lower or lowers to
     something that Spark refuses, becomes a fragment of the whole text.
     """
 
     def __init__(
-        self, session: SparkSession, catalog: WarehouseCatalog, columns_of: Callable[[str], StructType | None]
+        self,
+        session: SparkSession,
+        catalog: WarehouseCatalog,
+        columns_of: Callable[[str], StructType | None],
+        before: Planner | None = None,
     ) -> None:
         """`columns_of` gives the source columns that a dimension with history was made with, if it is there already."""
+        self._known: dict[str, KnownView] = {}
+        self._before = {} if before is None else before._known
         self._session = session
         self._catalog = catalog
         self._columns_of = columns_of
@@ -114,10 +134,24 @@ class Planner:
 
     def tables_of(self, view: CreateView) -> tuple[str, ...]:
         """The tables that a view's query names."""
-        return self._read(view).tables
+        for known in (self._known.get(view.name), self._before.get(view.name)):
+            if known is not None and known.view == view:
+                break
+        else:
+            known = KnownView(view, self._read(view).tables)
+        self._known[view.name] = known
+        return known.tables
 
     def lower(self, view: CreateView) -> MaterializedView:
         """The view's graph, or its fragment."""
+        entries = [self._catalog.find(table) for table in self.tables_of(view)]
+        known = self._known[view.name]
+        if known.flow is None or known.entries != entries:
+            known = self._known[view.name] = KnownView(view, known.tables, entries, self._lowered(view))
+        assert known.flow is not None
+        return known.flow
+
+    def _lowered(self, view: CreateView) -> MaterializedView:
         try:
             return lower_view(view, self._catalog)
         except Unread:
@@ -133,13 +167,21 @@ class Planner:
         """Plans one flow; `inputs` are the fingerprints of the flows that it may read."""
         if isinstance(flow, AutoCdc):
             return self._dimension(flow)
-        try:
-            plan = self._view(flow)
-        except (PySparkException, Py4JJavaError) as error:
-            _LOGGER.info("flow %s: its incremental form is refused: %s", flow.name, reason_of(error).words)
-            plan = self._view(self._as_written(_statement(flow), "headgate cannot make an incremental form of it"))
+        known = self._known.get(flow.name)
+        plan = known.plan if known is not None and known.flow is flow else None
+        if plan is None:
+            plan = self._judged(flow)
+            if known is not None and known.flow is flow:
+                known.plan = plan
         read = [f"{table}={inputs[table]}" for table in plan.tables_read if table in inputs]
         return replace(plan, fingerprint=fingerprint(plan.flow, plan.entry.schema.simpleString(), *read))
+
+    def _judged(self, flow: MaterializedView) -> FlowPlan:
+        try:
+            return self._view(flow)
+        except (PySparkException, Py4JJavaError) as error:
+            _LOGGER.info("flow %s: its incremental form is refused: %s", flow.name, reason_of(error).words)
+            return self._view(self._as_written(_statement(flow), "headgate cannot make an incremental form of it"))
 
     def plan_as_written(self, plan: FlowPlan, reason: str, inputs: Mapping[str, str]) -> FlowPlan:
         """The plan of a view whose query is run when it is read, and nothing is stored for it."""
