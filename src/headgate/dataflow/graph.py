@@ -17,12 +17,14 @@ An operator is a class here and a rule in `rules/`, which `rulebook` lists.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
 from headgate.dataflow.expression import Column, Expression
+from headgate.dataflow.relation import quoted
 
 JoinKind = Literal["inner", "left", "semi", "anti"]
 LookupMiss = Literal["unknown", "drop", "fail", "null"]
@@ -156,6 +158,11 @@ class Scan(Node):
     @cached_property
     def columns(self) -> tuple[str, ...]:
         return tuple(output.name for output in self.outputs)
+
+    @cached_property
+    def select_list(self) -> str:
+        """The outputs as a query of the table gives them; of rows without columns something else."""
+        return ", ".join(f"{quoted(out.sql)} AS {quoted(out.name)}" for out in self.outputs) or "1 AS __one"
 
     def narrowed(self, wanted: Collection[str]) -> Node:
         return Scan(self.table, _wanted(self.outputs, wanted))
@@ -451,6 +458,11 @@ def walk(node: Node) -> tuple[Node, ...]:
 
     visit(node)
     return tuple(found)
+
+
+def uses(root: Node) -> Counter[Node]:
+    """How often each node is the input of another."""
+    return Counter(child for node in walk(root) for child in node.inputs)
 
 
 def scans(node: Node) -> tuple[Scan, ...]:

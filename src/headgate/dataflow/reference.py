@@ -6,13 +6,12 @@ each node's rows, where nothing is stored but the tables. A node that several ot
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from headgate.dataflow.accumulators import Running
-from headgate.dataflow.graph import Aggregate, Node, Scan, walk
-from headgate.dataflow.relation import Keys, Relation, quoted, select
+from headgate.dataflow.graph import Aggregate, Node, Scan, uses, walk
+from headgate.dataflow.relation import Keys, Relation, select
 from headgate.dataflow.rulebook import RULES
 
 Tables = Callable[[str], str]
@@ -21,8 +20,8 @@ Tables = Callable[[str], str]
 
 def plain_sql(node: Node, tables: Tables, sensitive: Mapping[Node, frozenset[str]] = MappingProxyType({})) -> str:
     """The query. `sensitive` names the calls whose values are to be the same in whatever order rows come."""
-    uses = Counter(child for each in walk(node) for child in each.inputs)
-    shared = [each for each in walk(node) if uses[each] > 1 and not isinstance(each, Scan)]
+    counts = uses(node)
+    shared = [each for each in walk(node) if counts[each] > 1 and not isinstance(each, Scan)]
     query = PlainQuery(tables, shared, sensitive)
     return query.text(f"SELECT * FROM {query.source(node)}")
 
@@ -59,8 +58,7 @@ class PlainQuery:
         return RULES[type(node)].rows(node, self, None)
 
     def scan_rows(self, scan: Scan, keys: Keys | None) -> Relation | None:
-        outputs = ", ".join(f"{quoted(output.sql)} AS {quoted(output.name)}" for output in scan.outputs)
-        return select(f"SELECT {outputs} FROM {self._tables(scan.table)}", scan.columns)
+        return select(f"SELECT {scan.select_list} FROM {self._tables(scan.table)}", scan.columns)
 
     def is_cheap(self, node: Node) -> bool:
         return True

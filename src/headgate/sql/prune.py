@@ -5,11 +5,10 @@ A node that two others share keeps the columns that either needs, and stays one 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from headgate.dataflow.expression import Column
-from headgate.dataflow.graph import Node, Output, Projection, Scan, UnionAll, kept, walk
+from headgate.dataflow.graph import Node, Output, Projection, Scan, UnionAll, kept, uses, walk
 
 
 def pruned(root: Node) -> Node:
@@ -49,12 +48,12 @@ def _aligned(branches: Sequence[Node], columns: tuple[str, ...]) -> list[Node]:
 
 def _merged(root: Node) -> Node:
     """Projects of single consumers merged where one of the two only renames."""
-    uses = Counter(child for node in walk(root) for child in node.inputs)
+    counts = uses(root)
     done: dict[Node, Node] = {}
     for node in walk(root):
         changed = node.over([done[child] for child in node.inputs])
         if isinstance(changed, Projection) and isinstance(node, Projection):
-            changed = _merged_project(changed, single=uses[node.input] == 1)
+            changed = _merged_project(changed, single=counts[node.input] == 1)
         done[node] = changed
     return done[root]
 

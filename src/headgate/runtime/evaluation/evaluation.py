@@ -12,7 +12,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from headgate.dataflow.graph import Aggregate, AsOfJoin, Join, Node, Scan, scanned_tables, scans, walk
+from headgate.dataflow.graph import Aggregate, AsOfJoin, Join, Node, Scan, scanned_tables, scans, uses
 from headgate.dataflow.lineage import table_column
 from headgate.dataflow.relation import Keys, Relation, as_changes, netted
 from headgate.dataflow.rulebook import RULES
@@ -60,7 +60,7 @@ class Evaluation:
         self._spans: dict[Node, Relation | None] = {}
         self._untouched = False
         """Whether the rows being asked for are those that stay through the batch."""
-        self._parents = _parent_counts(graph.root)
+        self._parents = uses(graph.root)
         self._forward: set[AsOfJoin] = set()
         """Lookups whose dimension moved only forward in time, so that only the batch's left rows were looked up."""
         self._met: dict[Join, dict[Scan, pa.Table]] = {}
@@ -108,7 +108,7 @@ class Evaluation:
             self._untouched = untouched
             if isinstance(node, Join):
                 self._met[node] = dict(self._inputs.looked_up)
-            if spans is not None and self._parents.get(node, 0) > 1:
+            if spans is not None and self._parents[node] > 1:
                 spans = self.settle(spans)
             self._spans[node] = spans
         return self._spans[node]
@@ -218,11 +218,3 @@ def _earliest_effects(rows: pa.Table, node: AsOfJoin, end_is_read: bool) -> dict
             effect = moment if isinstance(moment, datetime) else BEGINNING
             effects[job] = min(effect, effects.get(job, effect))
     return effects
-
-
-def _parent_counts(root: Node) -> dict[Node, int]:
-    counts: dict[Node, int] = {}
-    for node in walk(root):
-        for child in node.inputs:
-            counts[child] = counts.get(child, 0) + 1
-    return counts

@@ -44,9 +44,8 @@ class Inputs:
 
     def _scanned(self, scan: Scan, view: str, rows: pa.Table, *, spanned: bool) -> Relation:
         marks = [JOB, WEIGHT, UNTIL] if spanned else [JOB, WEIGHT]
-        outputs = [f"{quoted(output.sql)} AS {quoted(output.name)}" for output in scan.outputs]
         chosen = rows.select([output.sql for output in scan.outputs] + marks).rename_columns([*scan.columns, *marks])
-        source = f"(SELECT {', '.join([*outputs, *marks])} FROM {view})"
+        source = f"(SELECT {', '.join([scan.select_list, *marks])} FROM {view})"
         return self.settled.know(Relation(source, scan.columns, spanned=spanned), chosen)
 
     def rows(self, scan: Scan, keys: Keys | None, *, untouched: bool) -> Relation | None:

@@ -32,7 +32,7 @@ from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog, versio
 from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import INTERNAL, Checkpoint, Tables
 from headgate.sql.lower import checked_names, lower_view, named_places, view_of
-from headgate.sql.names import did_you_mean, quoted, substituted
+from headgate.sql.names import did_you_mean, substituted
 from headgate.sql.positions import Unread
 from headgate.sql.references import TableReference, TableText, read_tables
 from headgate.sql.relations import UnknownTableInFlow
@@ -298,8 +298,7 @@ class Planner:
         mapping = {}
         for name, node in flow.result.inputs:
             if isinstance(node, Scan):
-                columns = ", ".join(f"{quoted(o.sql)} AS {quoted(o.name)}" for o in node.outputs)
-                mapping[name] = f"(SELECT {columns} FROM {table(node.table)})"
+                mapping[name] = f"(SELECT {node.select_list} FROM {table(node.table)})"
             else:
                 plan = self._stored(f"{flow.name}.{name}", node, typed(node, table, analyse))
                 plans.append(plan)

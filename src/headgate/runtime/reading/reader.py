@@ -249,9 +249,8 @@ class Reader:
         mapping = {}
         for name, node in plan.fragment.inputs:
             if isinstance(node, Scan):
-                outputs = ", ".join(f"{quoted(output.sql)} AS {quoted(output.name)}" for output in node.outputs)
                 below = snapshot.view(node.table, self._catalog.hidden(node.table))
-                mapping[name] = f"(SELECT {outputs or '1 AS __one'} FROM {below})"
+                mapping[name] = f"(SELECT {node.select_list} FROM {below})"
             else:
                 table = self._stored(f"{plan.name}.{name}")
                 rows = snapshot.views.of_frame(table.main.frame(self._session, job))
