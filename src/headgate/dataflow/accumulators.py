@@ -43,26 +43,18 @@ class Running:
         return node.keys or (GROUP,)
 
 
-def running(node: Aggregate, argument_types: Mapping[str, str], result_types: Mapping[str, str]) -> Running | None:
-    """The node's running form, or None when a call has none. Types by call name."""
+def running(node: Aggregate, argument_types: Mapping[str, str], result_types: Mapping[str, str]) -> Running | str:
+    """The node's running form, or the first call that needs its groups recomputed, in words. Types by call name."""
     accumulators = [Accumulator(ROWS, WEIGHT, "bigint")]
     values = []
     for call in node.calls:
         parts = _call(call, argument_types.get(call.name, ""), result_types[call.name])
         if parts is None:
-            return None
+            shown = f"{call.function}({'DISTINCT ' if call.distinct else ''}{', '.join(call.arguments)})"
+            return f"{shown} of {argument_types.get(call.name) or 'rows'}"
         accumulators.extend(parts[0])
         values.append((call.name, parts[1]))
     return Running(tuple(accumulators), tuple(values))
-
-
-def why_not_running(node: Aggregate, argument_types: Mapping[str, str], result_types: Mapping[str, str]) -> str | None:
-    """The first call that needs its groups recomputed, in words."""
-    for call in node.calls:
-        if _call(call, argument_types.get(call.name, ""), result_types[call.name]) is None:
-            shown = f"{call.function}({'DISTINCT ' if call.distinct else ''}{', '.join(call.arguments)})"
-            return f"{shown} of {argument_types.get(call.name) or 'rows'}"
-    return None
 
 
 def _call(call: AggregateCall, argument_type: str, result_type: str) -> tuple[list[Accumulator], str] | None:

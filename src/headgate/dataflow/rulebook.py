@@ -20,10 +20,10 @@ class Rule:
 
 RULES: dict[type[graph.Node], Rule] = {
     graph.Scan: Rule(lambda node, run: run.scan_delta(node), lambda node, run, keys: run.scan_rows(node, keys)),
-    graph.Filter: Rule(linear.filter_delta, linear.filter_rows),
-    graph.Projection: Rule(linear.project_delta, linear.project_rows),
-    graph.Generate: Rule(linear.generate_delta, linear.generate_rows),
-    graph.Repeat: Rule(linear.repeat_delta, linear.repeat_rows),
+    graph.Filter: Rule(*linear.linear(linear.filter_query)),
+    graph.Projection: Rule(*linear.linear(linear.project_query)),
+    graph.Generate: Rule(*linear.linear(linear.generate_query)),
+    graph.Repeat: Rule(*linear.linear(linear.repeat_query)),
     graph.UnionAll: Rule(linear.union_delta, linear.union_rows),
     graph.Join: Rule(join.join_delta, join.join_rows),
     graph.AsOfJoin: Rule(as_of.as_of_delta, as_of.as_of_rows),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from headgate.dataflow.accumulators import Running, running, why_not_running
+from headgate.dataflow.accumulators import Running, running
 from headgate.dataflow.graph import Aggregate, Node
 from headgate.dataflow.lineage import all_nodes, is_read_above
 from headgate.dataflow.ordered import order_sensitive
@@ -80,9 +80,9 @@ def typed(root: Node, tables: Tables, analyse: Analyse) -> TypedGraph:
         types[node] = {name: known.get(name) or handed_on(node, name) for name in node.columns}
         if isinstance(node, Aggregate):
             form = running(node, argument_types.get(node, {}), types[node])
-            if form is not None:
+            if isinstance(form, Running):
                 forms[node] = form
             else:
-                recomputed[node] = why_not_running(node, argument_types.get(node, {}), types[node]) or ""
+                recomputed[node] = form
     found_sensitive = {node: order_sensitive(node, types[node]) for node in types if node not in forms}
     return TypedGraph(root, types, forms, recomputed, {node: names for node, names in found_sensitive.items() if names})

@@ -5,82 +5,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from headgate.dataflow.graph import Filter, Generate, Projection, Repeat, UnionAll
 from headgate.dataflow.relation import Keys, Relation, column_list, quoted, select, union_all
 from headgate.dataflow.run import Reading, Run
 from headgate.delta.changes import WEIGHT
 
-
-def _filter(node: Filter, relation: Relation | None) -> Relation | None:
-    if relation is None:
-        return None
-    text = f"SELECT * FROM {relation.source} WHERE {node.predicate}"
-    return select(text, node.columns, spanned=relation.spanned)
+Apply = Callable[[Any, Relation, tuple[str, ...]], str]
+"""The query of an operator over its input's rows, or over its changes, which have these marks besides the columns."""
+Delta = Callable[[Any, Run], Relation | None]
+Rows = Callable[[Any, Reading, Keys | None], Relation | None]
 
 
-def filter_delta(node: Filter, run: Run) -> Relation | None:
-    return _filter(node, run.spans(node.input))
+def linear(apply: Apply) -> tuple[Delta, Rows]:
+    """The rule of an operator over one input."""
+
+    def delta(node: Any, run: Run) -> Relation | None:
+        below = run.spans(node.input)
+        return below and select(apply(node, below, below.marks), node.columns, spanned=below.spanned)
+
+    def rows(node: Any, run: Reading, keys: Keys | None) -> Relation | None:
+        origins = {column: node.origin(column) for column in keys.columns} if keys is not None else {}
+        wanted = keys and keys.renamed({column: origin[1] for column, origin in origins.items() if origin is not None})
+        below = run.rows(node.input, wanted)
+        return below and select(apply(node, below, ()), node.columns)
+
+    return delta, rows
 
 
-def filter_rows(node: Filter, run: Reading, keys: Keys | None) -> Relation | None:
-    return _filter(node, run.rows(node.input, keys))
+def filter_query(node: Filter, below: Relation, marks: tuple[str, ...]) -> str:
+    return f"SELECT * FROM {below.source} WHERE {node.predicate}"
 
 
-def _project(node: Projection, relation: Relation | None, *, weighted: bool) -> Relation | None:
-    if relation is None:
-        return None
+def project_query(node: Projection, below: Relation, marks: tuple[str, ...]) -> str:
     outputs = [f"{output.sql} AS {quoted(output.name)}" for output in node.outputs]
-    outputs += relation.marks if weighted else ()
-    return select(f"SELECT {', '.join(outputs)} FROM {relation.source}", node.columns, spanned=relation.spanned)
+    return f"SELECT {', '.join([*outputs, *marks])} FROM {below.source}"
 
 
-def project_delta(node: Projection, run: Run) -> Relation | None:
-    return _project(node, run.spans(node.input), weighted=True)
+def generate_query(node: Generate, below: Relation, marks: tuple[str, ...]) -> str:
+    view = f"LATERAL VIEW {'OUTER ' if node.outer else ''}{node.generator} __g AS {column_list(node.names)}"
+    return f"SELECT {column_list((*node.columns, *marks))} FROM {below.source} {view}"
 
 
-def project_rows(node: Projection, run: Reading, keys: Keys | None) -> Relation | None:
-    return _project(node, run.rows(node.input, keys and keys.renamed(node.renames)), weighted=False)
-
-
-def _generate(node: Generate, relation: Relation | None, *, weighted: bool) -> Relation | None:
-    if relation is None:
-        return None
-    outer = "OUTER " if node.outer else ""
-    outputs = column_list((*node.columns, *(relation.marks if weighted else ())))
-    return select(
-        f"SELECT {outputs} FROM {relation.source} LATERAL VIEW {outer}{node.generator} __g AS {column_list(node.names)}",
-        node.columns,
-        spanned=relation.spanned,
-    )
-
-
-def generate_delta(node: Generate, run: Run) -> Relation | None:
-    return _generate(node, run.spans(node.input), weighted=True)
-
-
-def generate_rows(node: Generate, run: Reading, keys: Keys | None) -> Relation | None:
-    return _generate(node, run.rows(node.input, keys and keys.only(node.input.columns)), weighted=False)
-
-
-def repeat_delta(node: Repeat, run: Run) -> Relation | None:
-    delta = run.spans(node.input)
-    if delta is None:
-        return None
-    marks = ", ".join(f"{WEIGHT} * ({node.times}) AS {WEIGHT}" if mark == WEIGHT else mark for mark in delta.marks)
-    return select(
-        f"SELECT {column_list(node.columns)}, {marks} FROM {delta.source} WHERE ({node.times}) > 0",
-        node.columns,
-        spanned=delta.spanned,
-    )
-
-
-def repeat_rows(node: Repeat, run: Reading, keys: Keys | None) -> Relation | None:
-    rows = run.rows(node.input, keys)
-    return rows and select(
-        f"SELECT {column_list(node.columns)} FROM {rows.source} LATERAL VIEW explode(sequence(1, CAST({node.times} AS INT))) __g AS __n"
-        f" WHERE ({node.times}) > 0",
-        node.columns,
-    )
+def repeat_query(node: Repeat, below: Relation, marks: tuple[str, ...]) -> str:
+    """Changes are weighted, rows repeated."""
+    weighted = [f"{WEIGHT} * ({node.times}) AS {WEIGHT}" if mark == WEIGHT else mark for mark in marks]
+    copies = "" if marks else f" LATERAL VIEW explode(sequence(1, CAST({node.times} AS INT))) __g AS __n"
+    outputs = ", ".join([column_list(node.columns), *weighted])
+    return f"SELECT {outputs} FROM {below.source}{copies} WHERE ({node.times}) > 0"
 
 
 def _branches(node: UnionAll, run: Reading, parts: list[Relation | None], *, weighted: bool) -> list[Relation | None]:
