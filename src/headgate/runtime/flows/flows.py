@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import ParseException, PySparkException
@@ -42,6 +42,7 @@ from headgate.warehouse.spark_errors import reason_of
 from headgate.warehouse.spec import TableSpec
 
 _LOGGER = logging.getLogger(__name__)
+_data_type = lru_cache(_parse_datatype_string)
 
 
 @dataclass(frozen=True)
@@ -312,7 +313,7 @@ class Planner:
         types = graph.types[node]
         schema = StructType()
         for column in node.columns:
-            schema.add(column, _parse_datatype_string(types[column]))
+            schema.add(column, _data_type(types[column]))
         keys = sorted(unique_keys(node, self._catalog), key=lambda key: (len(key), sorted(key)))
         key = tuple(column for column in node.columns if column in keys[0]) if keys and keys[0] else ()
         if not key:
@@ -322,11 +323,11 @@ class Planner:
         for number, (state, form) in enumerate(graph.forms.items()):
             state_schema = StructType()
             for column in state.keys:
-                state_schema.add(column, _parse_datatype_string(graph.types[state][column]))
+                state_schema.add(column, _data_type(graph.types[state][column]))
             if not state.keys:
                 state_schema.add(GROUP, "integer")
             for accumulator in form.accumulators:
-                state_schema.add(accumulator.name, _parse_datatype_string(accumulator.type))
+                state_schema.add(accumulator.name, _data_type(accumulator.type))
             states.append(TableSpec(f"{table}${number}", state_schema, form.keys(state)))
         return ViewPlan(table, graph, TableSpec(table, schema, key), tuple(states))
 
