@@ -1,4 +1,4 @@
-"""The plot of the zones: latency over the number of the job, for both policies and both rates."""
+"""The plot of the zones: latency over the number of the query, for both policies and each zone."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from benchmarks.report import median
 COLOURS = {"plain": "#c0392b", "zone_aware": "#1f77b4"}
 
 Series = Mapping[str, Mapping[str, Sequence[Sequence[float]]]]
-"""By rate and policy, the latencies of each round."""
+"""By zone and policy, the latencies of each round."""
 
 
 def draw(path: Path, titles: Mapping[str, str], series: Series) -> None:
-    """Latency over the number of the job: a panel per rate, a line per policy, each round thin and their median thick."""
+    """Latency over the number of the query: a panel per zone, a line per policy, each round thin and their median thick."""
     figure, axes = pyplot.subplots(1, len(series), figsize=(11, 4.2))
-    for axis, (rate, policies) in zip(axes, series.items(), strict=True):
+    for axis, (zone, policies) in zip(axes, series.items(), strict=True):
         for policy, found in policies.items():
             numbers = range(1, len(found[0]) + 1)
             for each in found:
-                axis.plot(numbers, each, color=COLOURS[policy], linewidth=0.6, alpha=0.4)
+                axis.plot(numbers, each, color=COLOURS[policy], linewidth=0.6, alpha=0.4, marker=".")
             middle = [median(values) for values in zip(*found, strict=True)]
-            axis.plot(numbers, middle, color=COLOURS[policy], linewidth=2, label=policy.replace("_", "-"))
-        axis.set_title(titles[rate])
-        axis.set_xlabel("job")
+            axis.plot(numbers, middle, color=COLOURS[policy], linewidth=2, marker="o", label=policy.replace("_", "-"))
+        axis.set_title(titles[zone])
+        axis.set_xlabel("query")
         axis.set_ylabel("latency (s)")
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
