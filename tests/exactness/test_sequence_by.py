@@ -198,7 +198,7 @@ def test_late_events_take_their_place(spark_sessions: SparkSessions, tmp_path: P
     history.commit((1, 22, "late", "x"))
     history.close_job()
     history.commit(1, 3)
-    history.warehouse.close()
+    history.warehouse.close(fold_seconds=0)
     history.open()
     history.commit((1, 40, "back", "x"), (2, 10, "b", "y"))
     history.check(since=len(history.jobs))

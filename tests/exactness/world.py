@@ -106,10 +106,12 @@ class World:
         self.warehouse = headgate.open(project)
 
     def reopen(self) -> None:
-        """Closes the warehouse and opens it again, with the dimensions and views that the world has now."""
-        self.warehouse.close()
+        """Opens the warehouse again as if its process had been killed, with the dimensions and views that the world has now."""
+        self.warehouse.close(fold_seconds=0)
         self._expected.clear()  # a view's text may stay while a view that it reads has changed
         self.open()
+        engine = self.warehouse._engine
+        engine.bring_tables(self.warehouse.tables, engine.journal.chain.newest)
         self.oldest = next(job for job in range(self._through + 1) if self._holds(job))
         self._through = len(self.model.jobs)
 

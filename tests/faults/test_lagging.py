@@ -10,6 +10,7 @@ import headgate
 from headgate.errors import FlowFailed
 from headgate.runtime.spark.sessions import SparkSessions
 from tests.faults import shop
+from tests.waiting import eventually
 
 SHARE = "CREATE MATERIALIZED VIEW shares AS SELECT item_id, 100 DIV (qty - 3) AS share FROM shop.lineitems;"
 
@@ -34,7 +35,7 @@ def test_a_flow_that_failed_is_caught_up_after_materializing_and_opening_again(
         known = shop.content(warehouse)
     with headgate.open(project) as warehouse:
         assert shop.content(warehouse) == known
-        assert "shares" in str(warehouse.failures)
+        eventually(lambda: "shares" in str(warehouse.failures))
         with pytest.raises(FlowFailed, match="over_shares cannot be built while shares lags behind"):
             warehouse.flow("over_shares", "SELECT * FROM shares")
         with pytest.raises(FlowFailed, match="shares"):

@@ -23,7 +23,7 @@ def main(dsn: str, folder: str) -> None:
         sys.stdout.flush()
         time.sleep(0.2)
 
-    with logged(dsn, Path(folder), "a", large=LargeLoads(SparkRanges(sessions.context), 1), progress=say):
+    with logged(dsn, Path(folder), "a", large=LargeLoads(SparkRanges(lambda: sessions.context), 1), progress=say):
         sys.stdout.write("loaded\n")
         sys.stdout.flush()
 

@@ -33,7 +33,7 @@ ROWS = 6000
 def large(spark_sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch) -> LargeLoads:
     """Every load is a large one, and is cut into many ranges."""
     monkeypatch.setitem(snapshot.copy_tables.__kwdefaults__, "blocks", 20)
-    return LargeLoads(SparkRanges(spark_sessions.context), 1)
+    return LargeLoads(SparkRanges(lambda: spark_sessions.context), 1)
 
 
 @pytest.fixture

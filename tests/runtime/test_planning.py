@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headgate.runtime.flows.analyses import Analyses
 from headgate.runtime.flows.flows import FlowPlan, Planner
 from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog
 from headgate.sql.statements import CreateView, parse_statements
@@ -47,7 +48,7 @@ def tables(quantity: str = "INT") -> WarehouseCatalog:
 def planned(
     spark: SparkSession, catalog: WarehouseCatalog, text: str, before: Planner | None = None
 ) -> tuple[dict[str, FlowPlan], Planner]:
-    planner = Planner(spark, catalog, lambda _: None, before)
+    planner = Planner(Analyses(lambda: spark), catalog, lambda _: None, before)
     plans: dict[str, FlowPlan] = {}
     for view in parse_statements(text, "flows.sql"):
         assert isinstance(view, CreateView)

@@ -129,6 +129,7 @@ def test_what_was_not_durable_is_called_again_and_no_job_is_left_out(
         deposit(bank, (9, 1, 1))
         bank.refresh()
         assert sorted(sink.calls) == [1, 2, 3]
+        bank.close(fold_seconds=0)
     with open_bank(tmp_path, procedures=[procedure]) as bank:
         bank.refresh()
         assert sorted(sink.calls) == [1, 2, 3, 3]

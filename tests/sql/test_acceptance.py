@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from headgate.dataflow.flow import MaterializedView
 from headgate.dataflow.graph import Node
 from headgate.errors import DefiniteError, Location
+from headgate.runtime.flows.analyses import Analyses
 from headgate.runtime.flows.flows import Planner
 from headgate.runtime.spark.parser import SparkParser
 from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog
@@ -40,7 +41,7 @@ def planner(shop: SparkSession) -> Planner:
         visible = StructType([schema[column] for column in table.names])
         hidden = StructType([schema[column] for column in table.hidden])
         catalog.add(TableEntry(name, visible, hidden, table.key, table.versioned, table.fragment))
-    return Planner(shop, catalog, lambda _: None)
+    return Planner(Analyses(lambda: shop), catalog, lambda _: None)
 
 
 def planned(planner: Planner, query: str) -> MaterializedView:

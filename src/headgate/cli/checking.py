@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import NullType, StructType
 
 from headgate.capture.source import SourceTable
@@ -16,6 +17,7 @@ from headgate.config.project import load_project
 from headgate.config.settings import Project
 from headgate.config.sources import MemorySourceSettings, PostgresSourceSettings, ProducerSourceSettings
 from headgate.errors import EnvironmentProblem, HeadgateError, Problems
+from headgate.runtime.flows.analyses import Analyses
 from headgate.runtime.flows.definitions import read_statements
 from headgate.runtime.flows.flows import Planner
 from headgate.runtime.sources.sources import declared_schema
@@ -86,10 +88,14 @@ def _types(project: Project, catalog: WarehouseCatalog, problems: Problems, with
         with problems.collected():
             sessions = SparkSessions(project.spark, f"headgate check {project.name}")
     try:
-        yield NamesOnly() if sessions is None else SparkTypes(Planner(sessions.small, catalog, lambda flow: None))
+        yield NamesOnly() if sessions is None else SparkTypes(_planner(sessions.small, catalog))
     finally:
         if sessions is not None:
             sessions.stop()
+
+
+def _planner(session: SparkSession, catalog: WarehouseCatalog) -> Planner:
+    return Planner(Analyses(lambda: session), catalog, lambda flow: None)
 
 
 def _at_server(

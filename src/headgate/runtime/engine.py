@@ -6,10 +6,11 @@ What was not materialized is made again on opening, from the stream logs and the
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -25,8 +26,11 @@ from headgate.config.settings import Project
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, FlowFailed, UnknownTable, raise_all
 from headgate.runtime.execution.executor import Executor
+from headgate.runtime.flows.analyses import Analyses
+from headgate.runtime.flows.building import Definitions
 from headgate.runtime.flows.evolution import take_wider_types
 from headgate.runtime.flows.flow_set import FlowSet
+from headgate.runtime.flows.preview import FlowChange, flow_changes
 from headgate.runtime.flows.replicas import Replicas
 from headgate.runtime.reading.reader import Reader
 from headgate.runtime.reading.spark_reading import SparkReading
@@ -34,7 +38,7 @@ from headgate.runtime.recovery.damage import fillable, to_build_over
 from headgate.runtime.signal import Signal
 from headgate.runtime.sources.cuts import Cuts
 from headgate.runtime.sources.progress import OnProgress
-from headgate.runtime.sources.sources import capture_all, find_source, open_source
+from headgate.runtime.sources.sources import capture_all, find_source, needs_spark, open_source
 from headgate.runtime.sources.spark_ranges import SparkRanges
 from headgate.runtime.sources.streams import open_stream
 from headgate.runtime.spark.environment import check_java, check_storage
@@ -56,8 +60,12 @@ from headgate.warehouse.ledger import Ledger
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step, no_step
 
+_LOGGER = logging.getLogger(__name__)
 CAPTURE_WINDOW = timedelta(seconds=60)
 """How long a source may take to deliver, where nobody names a deadline."""
+
+Approve = Callable[[Sequence[FlowChange], int], None]
+"""Hears what opening does to flows, and how many there are, before that is done; raises where it is not to be done."""
 
 
 class Engine:
@@ -72,6 +80,7 @@ class Engine:
         progress: OnProgress | None = None,
         procedures: Sequence[Procedure] = (),
         executor: type[Executor] = Executor,
+        approve: Approve = lambda changes, flows: None,
     ) -> None:
         """`executor` is how stages run; benchmarks have others, to compare."""
         check_java()
@@ -91,12 +100,18 @@ class Engine:
             self._assemble(project, clock, step, ledger.epoch, executor)
             opened.callback(self.journal.settle)
             opened.callback(self.executor.close)
+            old = any("schema" not in record for record in self.journal.records.sources.values())
+            if old or procedures or any(map(needs_spark, project.sources.values())):
+                # Spark reads the types of their columns.
+                self.sessions.wait()
             self._open_sources(clock, progress, ledger.epoch)
             if self._cuts.reread():
                 # A crash came between: no stage may run through the jobs that are to be forgotten.
                 self._cuts.close_job({})
-            with self.changing_flows():
-                self.flows.open(procedures)
+            with self.defining:
+                self.flows.open(procedures, lambda found: approve(self.flow_changes(found), len(found.plans)))
+            sessions = self.sessions
+            self.reader.begin(sessions.query, SparkReading(sessions.context, sessions.health, self.scratch))
             self._opened = opened.pop_all()
 
     def _assemble(self, project: Project, clock: Clock, step: Step, epoch: int, executor: type[Executor]) -> None:
@@ -108,10 +123,10 @@ class Engine:
             project.storage,
             FileLimits(rows_per_file=limits.rows_per_file),
             limits.small_table_rows,
-            sessions.bulk,
+            lambda: sessions.bulk,
             step,
         )
-        batches = BatchFactory(
+        self.batches = batches = BatchFactory(
             journal.chain, sessions, self.tables.kept, self.scratch, limits.batch_rows, journal.settle
         )
         materializer = Materializer(journal, self.tables, sessions)
@@ -119,18 +134,17 @@ class Engine:
         self.replicas = Replicas(self.tables, self.catalog, journal, batches, materializer)
         self.flows = FlowSet(
             self.settings,
-            sessions.small,
+            Analyses(lambda: sessions.small, Path(project.storage) / INTERNAL / "analyses.json", sessions.identity),
             self.tables,
             self.catalog,
             journal,
             batches,
             materializer,
             self.replicas,
-            self._run_all,
+            self.bring_tables,
+            lambda: self.executor.paused(),
         )
         self.reader = Reader(
-            sessions.query,
-            SparkReading(sessions.context, sessions.health, self.scratch),
             self.catalog,
             self.tables,
             journal,
@@ -146,7 +160,7 @@ class Engine:
     def _open_sources(self, clock: Clock, progress: OnProgress | None, epoch: int) -> None:
         project, journal = self.settings.current, self.journal
         newest = journal.chain.newest
-        large = LargeLoads(SparkRanges(self.sessions.context), project.limits.spark_load_bytes)
+        large = LargeLoads(SparkRanges(lambda: self.sessions.context), project.limits.spark_load_bytes)
         for name, settings in project.sources.items():
             streams = Path(project.storage) / INTERNAL / "streams"
             expected = Expected(journal.chain.position(name, newest), name in journal.records.marked)
@@ -248,7 +262,7 @@ class Engine:
         if entry is None:
             raise UnknownTable(f"there is no table {table}", hint=did_you_mean(table, self.catalog.names()))
         if replica is None:
-            with self.changing_flows():
+            with self.defining_flows():
                 self.flows.build_again(entry.name)
         elif isinstance(replica.source, MemorySource) and replica.source.log.loss is None:
             raise DefiniteError(
@@ -313,18 +327,34 @@ class Engine:
         with self.defining, self.upkeep.paused():
             yield
 
+    @contextmanager
+    def defining_flows(self) -> Iterator[None]:
+        """Nobody else changes the graph inside the block; stages run."""
+        with self.defining:
+            self.require_open()
+            yield
+        self.upkeep.tidy()
+
     def resume(self) -> None:
         """Takes the project's flow files as they are now and tries again what had failed."""
-        with self.changing_flows():
-            self.flows.read_again()
+        with self.defining_flows():
+            failed = list(self.executor.failures)
             self.executor.resume()
+            self.flows.read_again()
+        live = {stage.name for stage in self.flows.stages()}
+        self.bring_tables([name for name in failed if name in live], self.journal.chain.newest)
 
-    def _run_all(self, leave: Collection[str] = ()) -> tuple[JobId, Sequence[BaseException]]:
-        """Brings every table but those to leave to the newest job, in this thread: the flows are changing."""
-        job = self.journal.chain.newest
-        self.executor.run_here(job, leave)
-        self.upkeep.tidy()
-        return job, self.failures
+    def flow_changes(self, definitions: Definitions) -> tuple[FlowChange, ...]:
+        """What taking the definitions would do."""
+        return flow_changes(self.journal.records, self.tables, self.flows, definitions)
+
+    def bring_tables(self, tables: Collection[str], job: JobId, leave: Collection[str] = ()) -> Sequence[BaseException]:
+        """Brings tables to a job, as far as that is possible; where no stage may run, all but those to leave, in this thread."""
+        if self.executor.is_paused:
+            self.executor.run_here(job, leave)
+        else:
+            self.executor.settle(tables, job)
+        return self.failures
 
     # closing
 
@@ -332,11 +362,25 @@ class Engine:
         if self._is_closed:
             raise DefiniteError("the warehouse is closed", hint="open it again")
 
-    def close(self) -> None:
-        """Closes sources, ledger and sessions. Committed transactions and closed jobs are durable already."""
+    def close(self, fold_seconds: float) -> None:
+        """Folds tables for so many seconds, and closes sources, ledger and sessions."""
         with self.defining:
-            self._is_closed = True
+            if not self._is_closed:
+                self._is_closed = True
+                self._opened.callback(self._fold, fold_seconds)
+                self._opened.callback(self.executor.close)
             self._opened.close()
+
+    def _fold(self, seconds: float) -> None:
+        if seconds <= 0 or self.sessions.health.lost is not None:
+            return
+        try:
+            self.journal.settle()
+            if not self.upkeep.fold(seconds):
+                _LOGGER.info("not all tables could be folded in time: the next opening runs their jobs again")
+        except Exception as error:
+            # The warehouse is closed all the same, and the next opening runs the jobs again.
+            _LOGGER.warning("tables could not be folded: %s", error)
 
     def _close_sources(self) -> None:
         for source in self.sources.values():
@@ -349,7 +393,7 @@ def _begun(project: Project, clock: Clock, takeover: bool, step: Step) -> tuple[
     ledger = Ledger.open(project.storage, owner, clock.now, takeover=takeover, step=step)
     try:
         bring_up_to_date(ledger, project.storage, step)
-        return ledger, SparkSessions(project.spark, f"headgate {project.name}")
+        return ledger, SparkSessions(project.spark, f"headgate {project.name}", in_background=True)
     except BaseException:
         ledger.close()
         raise

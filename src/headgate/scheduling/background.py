@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from headgate.delta.changes import NO_JOB
+from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import HeadgateError
 from headgate.runtime.upkeep.upkeep import Upkeep
 from headgate.scheduling.history import History
@@ -51,6 +51,15 @@ class Action:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Tables that are made again up to the job that was the newest when the warehouse was opened."""
+
+    job: JobId
+    done: int
+    of: int
+
+
 class Background:
     """Works from its construction until `close`."""
 
@@ -61,15 +70,24 @@ class Background:
         self._history = history
         self._woken = threading.Event()
         self._closed = False
-        self._seen_executions = 0
+        self._seen_executions = -1
         self._oldest_at: datetime | None = None
         self._clocks_due = 0.0
         self._not_before = 0.0
         self.actions: deque[Action] = deque(maxlen=_RECENT)
+        names = scheduler.catalog.names()
+        self._behind = [name for name in names if scheduler.reader.through(name) < scheduler.opened_at]
+        self._opening = len(self._behind)
         for source in scheduler.sources.values():
             source.log.on_full(self._woken.set)
         self._thread = threading.Thread(target=self._loop, name="background", daemon=True)
         self._thread.start()
+
+    @property
+    def opening(self) -> Opening | None:
+        """How far the tables are that lagged behind when the warehouse was opened; None once all are there."""
+        behind = len(self._behind)
+        return Opening(self._scheduler.opened_at, self._opening - behind, self._opening) if behind else None
 
     def close(self) -> None:
         self._closed = True
@@ -86,6 +104,7 @@ class Background:
             steps = (
                 self._flush_marks,
                 self._leases.end_expired,
+                self._make_again,
                 self._tidy,
                 self._compare_clocks,
                 self._system_job,
@@ -106,6 +125,17 @@ class Background:
         """Has it survive a power failure, too, how far the logs of programs reach: a commit does not wait for that."""
         for source in self._scheduler.sources.values():
             source.log.flush_mark()
+
+    def _make_again(self) -> None:
+        """Brings table after table to the job that was the newest on opening, while no query waits or is read."""
+        scheduler = self._scheduler
+        while self._behind and not self._closed and not scheduler.waiting and not scheduler.reader.reads.running:
+            name = self._behind[0]
+            try:
+                if scheduler.catalog.find(name) is not None:
+                    scheduler.make_again([name])
+            finally:
+                self._behind.pop(0)
 
     def _tidy(self) -> None:
         executions = self._scheduler.executor.executions

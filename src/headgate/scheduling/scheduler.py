@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -96,6 +96,15 @@ class Scheduler:
 
     def __post_init__(self) -> None:
         self.asked_at = self.clock.now()
+        self.opened_at = self.journal.chain.newest
+        """The job that was the newest when the warehouse was opened."""
+
+    def make_again(self, tables: Iterable[str], upto: JobId | None = None) -> None:
+        """Brings tables to a job, at most to the one that was the newest on opening: they may have been there before."""
+        job = self.opened_at if upto is None else min(upto, self.opened_at)
+        behind = [table for table in tables if self.reader.through(table) < job]
+        if behind:
+            self.executor.settle(behind, job)
 
     def as_of(self, table: str) -> datetime | None:
         """The instant up to which a table has what its sources acknowledged; None for a table of no source.

@@ -114,6 +114,7 @@ class Session:
             if job is not None:
                 if job:
                     self._scheduler.journal.chain.get(JobId(job))
+                    self._scheduler.make_again(self._scheduler.reader.tables_of(query), JobId(job))
                 return self._held(Answer(self._scheduler.reader.sql(query, JobId(job), interruption), None))
             with self._history.asking(text) as asking:
                 answer, asking.receipt = self._answer(query, bound, interruption)

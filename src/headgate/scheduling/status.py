@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.errors import HeadgateError
 from headgate.runtime.upkeep.upkeep import Upkeep
-from headgate.scheduling.background import Action
+from headgate.scheduling.background import Action, Opening
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.scheduler import Scheduler
 
@@ -65,6 +65,8 @@ class WarehouseStatus:
     """What was done without a query, the latest last."""
     spark_lost: str | None = None
     """Why Spark cannot be used any more."""
+    opening: Opening | None = None
+    """Tables that are made again after the opening; None once they are where they were."""
 
 
 def observe(
@@ -74,6 +76,7 @@ def observe(
     actions: Iterable[Action],
     damaged: Mapping[str, HeadgateError],
     spark_lost: str | None,
+    opening: Opening | None,
 ) -> WarehouseStatus:
     """Everything at this moment; `damaged` tables cannot be read."""
     now, chain = scheduler.clock.now(), scheduler.journal.chain
@@ -117,6 +120,7 @@ def observe(
         held_bytes=upkeep.held_bytes,
         actions=tuple(actions),
         spark_lost=spark_lost,
+        opening=opening,
     )
 
 

@@ -10,7 +10,7 @@ The project itself never changes: each change makes another one of the file's an
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from pathlib import Path
@@ -57,6 +57,17 @@ class Change:
     """`reset` went back to what the project file says; `superseded` is the file's own change, which ended an earlier one."""
     holds: bool
     """Whether the setting is what it is because of this change."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """A setting about which the project file says something else than before."""
+
+    name: str
+    before: Value = None
+    after: Value = None
+    needs_restart: bool = False
+    """Then its values are not told: some are secrets."""
 
 
 @runtime_checkable
@@ -109,6 +120,33 @@ class Tuning:
             self._changed = changed
             self._apply(self._project(changed))
             return self.changes()[-1]
+
+    def file_changes(self, project: Project) -> tuple[SettingChange, ...]:
+        """What the project file says otherwise now, apart from where its flows are."""
+        known = [name for name in _names(project) if name in _names(self._file)]
+        found = [
+            SettingChange(name, _value(self._settings.current, name), _value(project, name))
+            for name in known
+            if _value(project, name) != _value(self._file, name)
+        ]
+        before, after = (dict(_leaves(each)) for each in (self._file, project))
+        others = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        new = {f"sources.{name}" for name in self._file.sources.keys() ^ project.sources.keys()}
+        kept = [name for name in others if ".".join(name.split(".")[:2]) not in new and not _is_among(name, known)]
+        return (*found, *(SettingChange(name, needs_restart=True) for name in sorted({*new, *kept})))
+
+    def take_file(self, project: Project) -> None:
+        """Goes on with what the project file says now, as far as that can change while the warehouse is open."""
+        with self._lock:
+            file = self._file.model_copy(update={"libraries": project.libraries})
+            changed = dict(self._changed)
+            for change in self.file_changes(project):
+                if not change.needs_restart:
+                    file = _with(file, change.name, change.after)
+                    if changed.pop(change.name, None) is not None:
+                        self._record(change.name, change.before, change.after, _THE_FILE, "superseded")
+            self._file, self._changed = file, changed
+            self._apply(self._project(changed))
 
     def changes(self) -> list[Change]:
         """Who changed what, when, from and to what, the latest last."""
@@ -187,6 +225,20 @@ def _names(project: Project) -> list[str]:
         if isinstance(source, PostgresSourceSettings):
             found += [f"sources.{name}.pace.{field}" for field in GearSettings.model_fields]
     return found
+
+
+def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """Every value below, by its dotted name."""
+    if isinstance(value, (Settings, Mapping)):
+        for below, found in value if isinstance(value, Settings) else value.items():
+            yield from _leaves(found, f"{name}.{below}" if name else str(below))
+    elif name != "libraries":
+        yield name, value
+
+
+def _is_among(name: str, settings: Collection[str]) -> bool:
+    """Whether a value is, or is part of, one of the settings."""
+    return any(name == known or name.startswith(f"{known}.") or known.startswith(f"{name}.") for known in settings)
 
 
 def _value(project: Project, name: str) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from headgate.config.project import load_project
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, raise_all
-from headgate.runtime.engine import CAPTURE_WINDOW, Engine
+from headgate.runtime.engine import CAPTURE_WINDOW, Approve, Engine
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.flows.descriptions import TableDescription, describe_tables
 from headgate.runtime.flows.explain import Explanation, explain_flow
@@ -32,6 +33,7 @@ from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.jobs import Job
 from headgate.runtime.tables.stored import BatchViews, KeptViews, StoredTable
 from headgate.runtime.tables.tables import INTERNAL
+from headgate.scheduling.applying import Applying, Preview
 from headgate.scheduling.background import Background
 from headgate.scheduling.bound import Duration
 from headgate.scheduling.cutter import Cutter
@@ -52,13 +54,14 @@ def open_warehouse(
     step: Step = no_step,
     progress: OnProgress | None = None,
     procedures: Sequence[Procedure] = (),
+    approve: Approve = lambda changes, flows: None,
 ) -> Warehouse:
     """Opens the warehouse of a project: a file, its folder, or a dict with the same keys.
 
     One process owns a warehouse at a time; `takeover` takes it from an owner that is gone for good. `step` is told each
     point of a commit, for tests of what a crash leaves behind. `progress` hears how far a source's tables are read at first
     contact; by default that is a line on the terminal. `procedures` are called with the changes of tables; one that is no
-    longer given is archived.
+    longer given is archived. `approve` hears which flows are built or archived, before that is done, and may raise.
     """
     return Warehouse(
         load_project(project),
@@ -67,6 +70,8 @@ def open_warehouse(
         step,
         default_progress() if progress is None else progress,
         procedures,
+        approve=approve,
+        load=lambda: load_project(project),
     )
 
 
@@ -82,12 +87,15 @@ class Warehouse:
         progress: OnProgress | None = None,
         procedures: Sequence[Procedure] = (),
         executor: type[Executor] = Executor,
+        approve: Approve = lambda changes, flows: None,
+        load: Callable[[], Project] | None = None,
     ) -> None:
-        """`executor` is how stages run; benchmarks have others, to compare."""
+        """`executor` is how stages run; benchmarks have others, to compare. `load` reads the project again when it is applied."""
         self._closing = threading.RLock()
+        self._fold_seconds = 0.0
         with ExitStack() as opened:
-            self._engine = engine = Engine(project, clock, takeover, step, progress, procedures, executor)
-            opened.callback(engine.close)
+            self._engine = engine = Engine(project, clock, takeover, step, progress, procedures, executor, approve)
+            opened.callback(lambda: engine.close(self._fold_seconds))
             self._cutter = Cutter(engine.sources, clock, CAPTURE_WINDOW, engine, engine.signal)
             opened.callback(self._cutter.close)
             self._scheduler = Scheduler(
@@ -106,6 +114,7 @@ class Warehouse:
             self.history = History(self._scheduler, Path(project.storage) / INTERNAL)
             """The latest jobs and queries."""
             self._tuning = Tuning(engine.settings, engine.journal, engine.sources, engine.upkeep)
+            self._applying = Applying(engine, self._tuning, load or (lambda: project))
             self._session = self.session()
             self._background = Background(self._scheduler, engine.upkeep, self._leases, self.history)
             opened.callback(self._background.close)
@@ -140,6 +149,9 @@ class Warehouse:
         self._engine.require_open()
         if job:
             self.job(job)
+        entry = self._engine.catalog.find(name)
+        if entry is not None:
+            self._scheduler.make_again([entry.name], None if job is None else JobId(job))
         return self._engine.reader.table(name, None if job is None else JobId(job))
 
     @property
@@ -206,17 +218,27 @@ class Warehouse:
 
     def flow(self, name: str, sql: str) -> None:
         """Adds a materialized view, or replaces the one of that name; it is kept when the warehouse is opened again."""
-        with self._engine.changing_flows():
+        with self._engine.defining_flows():
             self._engine.flows.declare(name, sql)
 
     def drop(self, name: str) -> None:
         """Archives a flow that a program declared: its table stays on the storage but is no longer kept or answered."""
-        with self._engine.changing_flows():
+        with self._engine.defining_flows():
             self._engine.flows.drop(name)
 
     def resume(self) -> None:
         """Takes the project's flow files as they are now and tries again what had failed."""
         self._engine.resume()
+
+    def apply(self, *, dry_run: bool = False, diff: bool = False, expected: str | None = None) -> Preview:
+        """Takes the project's files as they are now: flows that are new, changed or gone, and settings; gives what changed.
+
+        Only what changed, and what reads it, is built, and everything else goes on answering. A mistake in a file changes
+        nothing. With `dry_run` nothing is done; with `diff` the rows that would change are counted, which takes about as long
+        as building the flows. `expected` is the identity of a preview: anything else is refused.
+        """
+        self._engine.require_open()
+        return self._applying.apply(dry_run=dry_run, diff=diff, expected=expected)
 
     def explain(self, flow: str) -> Explanation:
         """The flow's graph, what is incremental and why the rest is not, and the bytes of its arrangements."""
@@ -306,6 +328,7 @@ class Warehouse:
             self._background.actions,
             self._engine.tables.damaged,
             self.spark_lost,
+            self._background.opening,
         )
 
     def backup(self, folder: str | Path, progress: OnCopied | None = None) -> Manifest:
@@ -332,13 +355,18 @@ class Warehouse:
         """Has something that stands on the warehouse closed first."""
         self._opened.callback(call)
 
-    def close(self) -> None:
-        """Closes sources, ledger and sessions. Committed transactions and closed jobs are durable already."""
+    def close(self, fold_seconds: float = math.inf) -> None:
+        """Folds every table, for about so many seconds, and closes sources, ledger and sessions.
+
+        Committed transactions and closed jobs are durable already; of what is not folded, jobs are run again after the opening.
+        """
         with self._closing:
+            self._fold_seconds = fold_seconds
             self._opened.close()
 
     def __enter__(self) -> Warehouse:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        # Whoever was interrupted, or has failed, waits for nothing more.
+        self.close(0.0 if kind is not None else math.inf)

@@ -169,6 +169,12 @@ class Executor:
                     self._failures.pop(lost, None)
                 self._notify()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether someone is inside `paused`."""
+        with self._changed:
+            return self._pauses > 0
+
     def run_here(self, upto: JobId, leave: Collection[str] = ()) -> list[BaseException]:
         """Brings every stage but those to leave to the job in the calling thread, inside `paused`; gives what failed."""
         stages = [stage for stage in self._flows.stages() if stage.name not in leave]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headgate.config.durations import parse_duration
@@ -25,47 +25,49 @@ from headgate.dataflow.flow import Flow, MaterializedView
 from headgate.dataflow.graph import Scan
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import CorruptWarehouse, DefiniteError, FlowError, FlowFailed, Problems, raise_all
+from headgate.runtime.flows.analyses import Analyses
+from headgate.runtime.flows.building import Builder, BuiltFlow, Declared, Definitions
 from headgate.runtime.flows.definitions import each_flow, read_statements, view_statement
-from headgate.runtime.flows.flows import FlowPlan, Planner, RunningFlow, open_flow, table_path
+from headgate.runtime.flows.flows import FlowPlan, Planner, RunningFlow, table_path
 from headgate.runtime.flows.replicas import Replicas
-from headgate.runtime.spark.problems import flow_problem
 from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.procedures import Procedure, ProcedureStage, check_zones
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage, zone_of
 from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog
-from headgate.runtime.tables.journal import Journal
-from headgate.runtime.tables.records import ARRANGEMENT, FLOW, FLOW_ARCHIVED, PROCEDURE, PROCEDURE_ARCHIVED, FlowRecord
+from headgate.runtime.tables.journal import Entries, Journal
+from headgate.runtime.tables.records import ARRANGEMENT, FLOW, FLOW_ARCHIVED, PROCEDURE, PROCEDURE_ARCHIVED
 from headgate.runtime.tables.tables import Tables
 from headgate.sql.statements import TARGET_LAG
-from headgate.warehouse.spark_errors import condition_of
 from headgate.warehouse.spec import TableSpec
 
 _LOGGER = logging.getLogger(__name__)
 
-CatchUp = Callable[[Collection[str]], tuple[JobId, Sequence[BaseException]]]
-"""Brings all stages to the newest job but those that are named; gives that job and what failed."""
+Bring = Callable[[Collection[str], JobId, Collection[str]], Sequence[BaseException]]
+"""Brings tables to a job, as far as that is possible, and leaves some stages where they are; gives what failed."""
+_OPENING_THREADS = 4
 
 
 class FlowSet:
-    """Which flows there are. They change only while no executor runs stages."""
+    """Which flows there are. They change in one thread at a time, and only while no executor runs stages."""
 
     def __init__(
         self,
         settings: LiveProject,
-        session: SparkSession,
+        analyses: Analyses,
         tables: Tables,
         catalog: WarehouseCatalog,
         journal: Journal,
         batches: BatchFactory,
         materializer: Materializer,
         replicas: Replicas,
-        catch_up: CatchUp,
+        bring: Bring,
+        paused: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """`session` is the one that definitions are analysed in."""
+        """Inside `paused` no stage runs."""
         self._settings = settings
-        self._session = session
+        self.analyses = analyses
         self._tables = tables
         self._catalog = catalog
         self._journal = journal
@@ -73,9 +75,11 @@ class FlowSet:
         self._batches = batches
         self._materializer = materializer
         self._replicas = replicas
-        self._catch_up = catch_up
+        self._bring = bring
+        self._paused = paused
+        self._builder = Builder(tables, journal, batches, materializer, replicas)
         self._flows: dict[str, RunningFlow] = {}
-        self._declared: dict[str, tuple[str, str]] = {}
+        self._declared: Declared = {}
         self._planner: Planner | None = None
         """Who planned the flows."""
         self._procedures: dict[str, ProcedureStage] = {}
@@ -91,6 +95,11 @@ class FlowSet:
     def aside(self) -> list[FlowPlan]:
         """Flows that are not open because they, or what they read, are damaged."""
         return list(self._aside.values())
+
+    @property
+    def held(self) -> Mapping[str, JobId]:
+        """Tables that flows which are being built read, with the job at which they read them."""
+        return self._builder.held
 
     def find(self, name: str) -> RunningFlow | None:
         return self._flows.get(name.casefold())
@@ -169,8 +178,11 @@ class FlowSet:
 
     # defining
 
-    def open(self, procedures: Sequence[Procedure] = ()) -> None:
-        """Opens the procedures, the flows of the project's files and those that programs declared before."""
+    def open(self, procedures: Sequence[Procedure], approve: Callable[[Definitions], None]) -> None:
+        """Opens the procedures, the flows of the project's files and those that programs declared before.
+
+        `approve` raises where flows are not to be taken as they are.
+        """
         check_zones(procedures)
         self._archive_procedures({procedure.name for procedure in procedures})
         self._late = [each for each in procedures if each.on not in self._replicas.stages]
@@ -182,7 +194,9 @@ class FlowSet:
             for record in self._records.flows.values()
             if record.text is not None and not record.is_archived
         }
-        self._define(declared)
+        definitions = self.plan(declared)
+        approve(definitions)
+        self.take(definitions)
 
     def read_again(self) -> None:
         """Takes the project's files as they are now, new ones too and without those that went."""
@@ -219,29 +233,26 @@ class FlowSet:
             raise DefiniteError(f"no program declared a flow {name}", hint="remove a project file's flow from its file")
         self._define({place: found for place, found in self._declared.items() if place != name.casefold()})
 
-    def _define(self, declared: Mapping[str, tuple[str, str]], again: Collection[str] = ()) -> None:
-        """Makes the files' flows and these of programs the warehouse's: opens, builds, replaces and archives as needed.
+    def _define(self, declared: Declared, again: Collection[str] = ()) -> None:
+        self.take(self.plan(declared), again)
 
-        Flows to build `again` come in an order in which each stands before those that read it.
-        """
+    def plan(self, declared: Declared | None = None, files: Sequence[Path] | None = None) -> Definitions:
+        """The flows of the files as they are now and these of programs, planned; nothing is changed. Raises all mistakes."""
+        declared = self._declared if declared is None else declared
         problems = Problems()
-        statements = read_statements(self._settings.current.flow_files, problems)
+        statements = read_statements(self._settings.current.flow_files if files is None else files, problems)
         for name, sql in declared.values():
             with problems.collected():
                 statements.append(view_statement(name, sql))
         catalog = self._catalog.sources_only()
         for damaged in self._replicas.damaged:
             catalog.add(damaged)
-        # Flows that were damaged, or over something damaged, are tried again.
-        for name in self._aside:
-            self._tables.damaged.pop(name, None)
-        self._aside.clear()
         for stage in self._procedures.values():
             if stage.procedure.on in self._replicas.stages:
                 entry = self._catalog.find(stage.name)
                 assert entry is not None
                 catalog.add(entry)
-        planner = Planner(self._session, catalog, self._recorded_columns, self._planner)
+        planner = Planner(self.analyses, catalog, self._recorded_columns, self._planner)
         fingerprints: dict[str, str] = {}
 
         def make(definition: Flow) -> FlowPlan:
@@ -254,51 +265,130 @@ class FlowSet:
         plans = [each.made for each in each_flow(statements, planner, make, problems) if each.made is not None]
         raise_all(problems)
         self._planner = planner
-        texts = {plan.name: declared[plan.name.casefold()][1] for plan in plans if plan.name.casefold() in declared}
-        stale = {plan.name for plan in plans if plan.name in again or self._is_stale(plan)}
-        # What is kept is opened before anything runs: its arrangements stand at the same job as their tables.
-        building = {plan.name: plan for plan in plans if plan.name in again}
-        for plan in plans:
-            if self._is_over_damaged(plan):
-                stale.discard(plan.name)
-            elif plan.name not in stale and not self._keep_whole(plan, texts.get(plan.name), building):
-                stale.add(plan.name)
-                building[plan.name] = plan
-        self._open_late_procedures()
-        # What is to be built anew stays where it is: what it reads may be replaced before it is.
-        replaced = [stage.name for name in stale if (old := self.find(name)) is not None for stage in old.stages]
+        return Definitions(dict(declared), tuple(plans), planner, fingerprints)
+
+    def take(self, definitions: Definitions, again: Collection[str] = ()) -> None:
+        """Makes these flows the warehouse's: opens, builds, replaces and archives as needed.
+
+        What is replaced answers until everything that takes its place is built; then all of it changes at once. Stages go on
+        meanwhile, unless there are procedures, whose zones must not be ahead of each other.
+        """
+        with self._paused() if self._procedures or self._late else nullcontext():
+            self._take(definitions, again)
+
+    def _take(self, definitions: Definitions, again: Collection[str]) -> None:
+        plans = definitions.plans
+        # Flows that were damaged, or over something damaged, are tried again.
+        for name in self._aside:
+            self._tables.damaged.pop(name, None)
+        self._aside.clear()
+        stale = {plan.name for plan in plans if plan.name in again or self.is_stale(plan)}
+        renewed = set(again)
+        """Flows whose definition is as it was: what fails when such a flow is built says nothing against the definition."""
+        opened = self._open_all([plan for plan in plans if plan.name not in stale and self.find(plan.name) is None])
+        with self._paused():
+            for plan in plans:
+                if self._is_over_damaged(plan):
+                    stale.discard(plan.name)
+                elif plan.name not in stale and not self._keep_whole(plan, definitions, renewed, opened):
+                    stale.add(plan.name)
+                    renewed.add(plan.name)
+            self._open_late_procedures()
         over_replaced = [stage.name for stage in self._procedures.values() if stage.procedure.on in stale]
-        job, failures = self._catch_up([*replaced, *over_replaced, *self._unbuilt])
-        self._build_procedures(job, failures)
-        for plan in plans:
-            if plan.name in stale and not self._is_over_damaged(plan):
-                try:
-                    self._build_or_defer(plan, texts.get(plan.name), job, failures, building, planner, fingerprints)
-                except FlowFailed as failure:
-                    if plan.name in again or plan.name not in building:
-                        raise
-                    self._set_aside(plan, CorruptWarehouse(failure.what, where=failure.where, hint=failure.advice))
-        for name in over_replaced:
-            self._open_procedure(self._procedures[name].procedure, anew=True)
-        self._open_late_procedures()
-        self._build_procedures(job, failures)
+        try:
+            if stale or self._unbuilt:
+                job, failures = self._bring_inputs(plans, stale, over_replaced)
+                self._build_procedures(job, failures)
+                self._build_all(definitions, stale, renewed - set(again), job, failures)
+                for name in over_replaced:
+                    self._open_procedure(self._procedures[name].procedure, anew=True)
+                self._open_late_procedures()
+                self._build_procedures(job, failures)
+        finally:
+            self._builder.end()
         self._late = [each for each in self._late if self._tables.find_damaged(each.on) is None]
         if self._late:
             raise _no_table_for(self._late[0], self._catalog.names())
         live = {plan.name for plan in plans}
-        recorded = self._records.flows
-        gone = [name for name, record in recorded.items() if not record.is_archived and name not in live]
+        gone = self.gone(live)
         if gone:
             self._journal.record([(FLOW_ARCHIVED, {"name": name}) for name in gone])
-        for name in gone:
-            self._forget(name)
-        self._flows = {
-            plan.name.casefold(): self._flows[plan.name.casefold()]
-            for plan in plans
-            if plan.name not in self._tables.damaged
-        }
-        self._declared = dict(declared)
-        self._catch_up(())
+        with self._paused():
+            for name in gone:
+                self._forget(name)
+            self._flows = {
+                plan.name.casefold(): self._flows[plan.name.casefold()]
+                for plan in plans
+                if plan.name not in self._tables.damaged
+            }
+        self._declared = dict(definitions.declared)
+        self.analyses.keep_used()
+
+    def gone(self, live: Collection[str]) -> list[str]:
+        """The flows of the ledger that are not among the live ones."""
+        return [name for name, record in self._records.flows.items() if not record.is_archived and name not in live]
+
+    def _bring_inputs(
+        self, plans: Iterable[FlowPlan], stale: Collection[str], leave: Collection[str]
+    ) -> tuple[JobId, Sequence[BaseException]]:
+        """Brings what stale flows and new procedures read to the newest job; what is to be replaced stays where it is."""
+        read = {name for plan in plans if plan.name in stale for name in plan.tables_read if name not in stale}
+        read |= {self._procedures[name].procedure.on for name in self._unbuilt}
+        replaced = [stage.name for name in stale if (old := self.find(name)) is not None for stage in old.stages]
+        known = [name for name in read if self._tables.find_damaged(name) is None]
+        with self._journal.lock:
+            job = self._journal.chain.newest
+            self._builder.held = dict.fromkeys([stored for name in known for stored in self._stored(name)], job)
+        return job, self._bring(known, job, [*replaced, *leave, *self._unbuilt])
+
+    def _build_all(
+        self,
+        definitions: Definitions,
+        stale: Collection[str],
+        renewed: Collection[str],
+        job: JobId,
+        failures: Sequence[BaseException],
+    ) -> None:
+        """Builds the stale flows. One that replaces none, and reads none that is replaced, counts at once; all others count
+        together: a flow without the changes that its readers lack must not be theirs."""
+        replacing: list[BuiltFlow] = []
+        records = self._records.flows
+        for plan in definitions.plans:
+            if plan.name not in stale or self._is_over_damaged(plan):
+                continue
+            try:
+                built = self._builder.build_or_defer(plan, definitions, job, failures, self.find(plan.name) is not None)
+            except FlowFailed as failure:
+                if plan.name not in renewed:
+                    raise
+                self._set_aside(plan, CorruptWarehouse(failure.what, where=failure.where, hint=failure.advice))
+                continue
+            waits = {each.flow.plan.name for each in replacing}
+            is_new = plan.name not in records or records[plan.name].is_archived
+            if is_new and waits.isdisjoint(plan.tables_read):
+                self._count([built], job)
+            else:
+                replacing.append(built)
+        # What they read may begin anew: they are built when they can be.
+        failed = [replace(records[name], fingerprint="") for name in renewed if name in self._aside]
+        self._count(replacing, job, [(FLOW, record.body()) for record in failed])
+
+    def _count(self, built: Sequence[BuiltFlow], job: JobId, more: Entries = ()) -> None:
+        """Makes flows durable in one step; from then on they answer."""
+        if built or more:
+            tables = [(found, job) for each in built for table in each.flow.tables() for found in table.physical()]
+            entries = [entry for each in built for entry in self._entries(each)]
+            self._materializer.checkpoint(tables, [*entries, *more])
+            with self._paused():
+                for each in built:
+                    self._add(each.flow)
+
+    def _entries(self, built: BuiltFlow) -> list[tuple[str, dict[str, Any]]]:
+        """The flow's record; arrangements of the tables that its new ones replace are let go of."""
+        names = {table.name for table in built.flow.tables()}
+        stale = [record for record in self._records.arrangements.values() if record.table in names]
+        forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
+        return [(FLOW, built.record.body()), *forgotten]
 
     def _archive_procedures(self, kept: set[str]) -> None:
         gone = [name for name in self._records.procedures if name not in kept]
@@ -358,7 +448,8 @@ class FlowSet:
             self._materializer.checkpoint(tables, [(PROCEDURE, body)])
             del self._unbuilt[name]
 
-    def _is_stale(self, plan: FlowPlan) -> bool:
+    def is_stale(self, plan: FlowPlan) -> bool:
+        """Whether a flow has to be built: it is new, or computes in another way than the ledger's."""
         record = self._records.flows.get(plan.name)
         return record is None or record.is_archived or record.fingerprint != plan.fingerprint
 
@@ -389,54 +480,64 @@ class FlowSet:
         )
         return True
 
-    def _keep_whole(self, plan: FlowPlan, text: str | None, building: Mapping[str, FlowPlan]) -> bool:
-        """Opens a flow as the ledger has it; False when it has to be built again, because it or what it reads is damaged."""
-        if building.keys().isdisjoint(plan.tables_read):
+    def _open_all(self, plans: Sequence[FlowPlan]) -> dict[str, RunningFlow | CorruptWarehouse]:
+        """Opens the tables of flows as the ledger has them, several at a time; gives the damage of those that have one."""
+
+        def opened(plan: FlowPlan) -> RunningFlow | CorruptWarehouse:
             try:
-                self._keep(plan, text)
-                return True
+                return self._builder.open(plan, self._records.flows[plan.name].generation, NO_JOB)
             except CorruptWarehouse as damage:
-                if plan.entry.is_versioned:
-                    self._set_aside(plan, damage)
-                    return True
-                _LOGGER.warning("a table is damaged and is built again: table=%s: %s", plan.name, damage)
-        return False
+                return damage
+
+        with ThreadPoolExecutor(_OPENING_THREADS, "opening") as pool:
+            return dict(zip([plan.name for plan in plans], pool.map(opened, plans), strict=True))
+
+    def _keep_whole(
+        self,
+        plan: FlowPlan,
+        definitions: Definitions,
+        renewed: Collection[str],
+        opened: Mapping[str, RunningFlow | CorruptWarehouse],
+    ) -> bool:
+        """Goes on with a flow that computes as before; False when it has to be built again, because it or what it reads is
+        damaged."""
+        if not set(renewed).isdisjoint(plan.tables_read):
+            return False
+        found = opened.get(plan.name)
+        if isinstance(found, CorruptWarehouse):
+            if plan.entry.is_versioned:
+                self._set_aside(plan, found)
+                return True
+            _LOGGER.warning("a table is damaged and is built again: table=%s: %s", plan.name, found)
+            return False
+        if found is not None:
+            self._add(found)
+        else:
+            self.get(plan.name).plan = plan
+        record, text = self._records.flows[plan.name], definitions.text_of(plan)
+        if record.text != text:
+            self._journal.record([(FLOW, replace(record, text=text).body())])
+        return True
 
     def _set_aside(self, plan: FlowPlan, damage: CorruptWarehouse) -> None:
-        self._forget(plan.name)
+        with self._paused():
+            self._forget(plan.name)
         self._aside[plan.name] = plan
         self._tables.damaged[plan.name] = damage
 
-    def _keep(self, plan: FlowPlan, text: str | None) -> None:
-        """Goes on with a flow that computes as before."""
-        record = self._records.flows[plan.name]
-        running = self.find(plan.name)
-        if running is None:
-            self._add(self._opened(plan, record.generation, NO_JOB))
-        else:
-            running.plan = plan
-        if record.text != text:
-            self._journal.record([(FLOW, replace(record, text=text).body())])
-
-    def _opened(self, plan: FlowPlan, generation: int, through: JobId) -> RunningFlow:
-        return open_flow(
-            plan,
-            generation,
-            self._tables,
-            self._records.checkpoints,
-            through,
-            self._replicas.stages.__getitem__,
-            self._journal.chain.newest_commit_at,
-        )
-
     def _add(self, flow: RunningFlow) -> None:
         tables, records = self._tables, self._records
+        place = flow.plan.name.casefold()
         with self._journal.lock:
-            self._forget(flow.plan.name)
-            self._flows[flow.plan.name.casefold()] = flow
+            old = self._flows.get(place)
+            # Queries look at the flows meanwhile: they find the old one or the new one.
+            self._flows = {**{name: each for name, each in self._flows.items() if name != place}, place: flow}
             self._catalog.add(flow.plan.entry)
             for table in flow.tables():
                 tables.add(table)
+            for table in old.tables() if old is not None else ():
+                if tables.by_name.get(table.name) is table:
+                    tables.remove(table.name)
         for demand in self.demands():
             record = records.arrangements.get((demand.table, demand.by))
             table = tables.get(demand.table)
@@ -457,86 +558,12 @@ class FlowSet:
 
     def _forget(self, name: str) -> None:
         with self._journal.lock:
-            old = self._flows.pop(name.casefold(), None)
+            old = self.find(name)
             if old is not None:
+                self._flows = {place: flow for place, flow in self._flows.items() if flow is not old}
                 self._catalog.remove(name)
                 for table in old.tables():
                     self._tables.remove(table.name)
-
-    def _build_or_defer(
-        self,
-        plan: FlowPlan,
-        text: str | None,
-        job: JobId,
-        failures: Sequence[BaseException],
-        again: Mapping[str, FlowPlan],
-        planner: Planner,
-        inputs: Mapping[str, str],
-    ) -> None:
-        """Builds a flow. A new one whose query fails on the data of the job runs as written when it is read.
-
-        Its definition is sound, and later data may heal it; it is built when the flows are read again.
-        """
-        try:
-            self._build(plan, text, job, failures, again)
-        except FlowFailed as failure:
-            is_view = isinstance(plan.flow, MaterializedView) and plan.fragment is None
-            if not is_view or self.find(plan.name) is not None or condition_of(failure.__cause__ or failure) is None:
-                raise
-            written = planner.plan_as_written(plan, f"{failure.what}; `headgate resume` builds it", inputs)
-            self._build(written, text, job, failures, again)
-
-    def _build(
-        self,
-        plan: FlowPlan,
-        text: str | None,
-        job: JobId,
-        failures: Sequence[BaseException],
-        again: Mapping[str, FlowPlan],
-    ) -> None:
-        """Fills a new flow from its inputs at a job and makes it durable; until then the old one answers.
-
-        The new table has no changes from before the job, so the flows to build `again` that read it cannot go on without
-        being built: the ledger says so together with it.
-        """
-        if plan.entry.is_versioned:
-            self._replicas.warn_of_missed_versions(plan.name, plan.tables_read[0])
-        before = self._records.flows.get(plan.name)
-        generation = before.generation + 1 if before is not None else 1
-        flow = self._opened(plan, generation, JobId(job - 1))
-        inputs = {name for stage in flow.stages for name in stage.inputs} - {table.name for table in flow.tables()}
-        for name in inputs:
-            if self._tables.get(name).through < job:
-                raise FlowFailed(
-                    f"flow {plan.name} cannot be built while {name} lags behind",
-                    where=plan.flow.where,
-                    hint=str(next(iter(failures), "run its jobs first")),
-                )
-        try:
-            with self._batches.open() as batch:
-                for stage in flow.stages:
-                    assert not isinstance(stage, ReplicaStage)
-                    stage.build(job, batch)
-        except (PySparkException, Py4JError) as error:
-            why, where = flow_problem(error, plan.flow)
-            raise FlowFailed(f"flow {plan.name} could not be built at job {job}: {why}", where=where) from error
-        columns = plan.entry.schema.jsonValue() if plan.entry.is_versioned else None
-        record = FlowRecord(plan.name, plan.fingerprint, generation, plan.entry.is_versioned, text, columns=columns)
-        tables = [(found, job) for table in flow.tables() for found in table.physical()]
-        waiting = [
-            (FLOW, replace(known, fingerprint="").body())
-            for name, known in self._records.flows.items()
-            if name in again and plan.name in again[name].tables_read
-        ]
-        forgotten = self._forgotten_arrangements(flow)
-        self._materializer.checkpoint(tables, [(FLOW, record.body()), *forgotten, *waiting])
-        self._add(flow)
-
-    def _forgotten_arrangements(self, flow: RunningFlow) -> list[tuple[str, dict[str, Any]]]:
-        """Entries that let go of arrangements of the tables that a flow's new ones replace."""
-        names = {table.name for table in flow.tables()}
-        stale = [record for record in self._records.arrangements.values() if record.table in names]
-        return [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
 
 
 def _described(source: TableEntry, spec: TableSpec) -> dict[str, object]:

@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import ParseException, PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql.types import AtomicType, StructType, TimestampType, _parse_datatype_string
+from pyspark.sql.types import AtomicType, StructType, TimestampType
 
 from headgate.dataflow.accumulators import GROUP
 from headgate.dataflow.demands import Demand, demands
@@ -20,10 +19,9 @@ from headgate.dataflow.graph import Fragment, Node, Scan, kept, scanned_tables
 from headgate.dataflow.typed_graph import TypedGraph, typed
 from headgate.delta.changes import COPY, ROW_HASH, SURROGATE_KEY, JobId
 from headgate.errors import FlowError
+from headgate.runtime.flows.analyses import Analyses
 from headgate.runtime.flows.definitions import fingerprint
-from headgate.runtime.spark.parser import SparkParser
 from headgate.runtime.spark.problems import refusal
-from headgate.runtime.spark.views import Views
 from headgate.runtime.stages.dimension_stage import DimensionStage, event_log
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage, tables_of
@@ -42,7 +40,6 @@ from headgate.warehouse.spark_errors import reason_of
 from headgate.warehouse.spec import TableSpec
 
 _LOGGER = logging.getLogger(__name__)
-_data_type = lru_cache(_parse_datatype_string)
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ class Planner:
 
     def __init__(
         self,
-        session: SparkSession,
+        analyses: Analyses,
         catalog: WarehouseCatalog,
         columns_of: Callable[[str], StructType | None],
         before: Planner | None = None,
@@ -128,10 +125,9 @@ class Planner:
         """`columns_of` gives the source columns that a dimension with history was made with, if it is there already."""
         self._known: dict[str, KnownView] = {}
         self._before = {} if before is None else before._known
-        self._session = session
+        self._analyses = analyses
         self._catalog = catalog
         self._columns_of = columns_of
-        self._parser = SparkParser(session)
 
     def tables_of(self, view: CreateView) -> tuple[str, ...]:
         """The tables that a view's query names."""
@@ -193,7 +189,7 @@ class Planner:
         try:
             return read_tables(view.query_text, view.query_where, self._catalog.hidden)
         except Unread:
-            return self._parser.read(view.query_text, view.query_where, self._catalog.hidden)
+            return self._analyses.parser.read(view.query_text, view.query_where, self._catalog.hidden)
 
     def _as_written(self, view: CreateView, reason: str, problem: FlowError | None = None) -> MaterializedView:
         """The whole text as a fragment if Spark accepts it; else the problem that is known, or what Spark says."""
@@ -219,17 +215,14 @@ class Planner:
             (reason,),
             not read.is_repeatable,
         )
-        views = Views(self._session)
-        judged = read.replaced(lambda table: views.of_empty(self._schema_of(scan_of(table))))
+        judged = read.replaced(lambda table: self._analyses.table(self._schema_of(scan_of(table))))
         try:
-            schema = self._session.sql(judged.text).schema
+            schema = self._analyses.columns(judged.text)
         except (PySparkException, Py4JJavaError) as error:
             if problem is not None and not isinstance(error, ParseException):
                 raise problem from None
             words, where = refusal(error, judged, view.query_where)
             raise FlowError(f"flow {view.name}: {words}", where=where) from None
-        finally:
-            views.close()
         places = named_places(view.query_text, view.query_where)
         return view_of(view, fragment, checked_names(schema.names, view.query_where, places))
 
@@ -265,24 +258,17 @@ class Planner:
         )
 
     def _view(self, flow: MaterializedView) -> FlowPlan:
-        views = Views(self._session)
-        try:
-            return self._analysed(flow, views)
-        finally:
-            views.close()
-
-    def _analysed(self, flow: MaterializedView, views: Views) -> FlowPlan:
         empty: dict[str, str] = {}
 
         def table(name: str) -> str:
             if name not in empty:
                 entry = self._catalog.find(name)
                 assert entry is not None
-                empty[name] = views.of_empty(entry.full_schema)
+                empty[name] = self._analyses.table(entry.full_schema)
             return empty[name]
 
         def analyse(text: str) -> list[dict[str, str]]:
-            kinds = [column.dataType for column in self._session.sql(text).schema.fields]
+            kinds = [column.dataType for column in self._analyses.columns(text).fields]
             return [
                 {field.name: field.dataType.simpleString() for field in kind}
                 for kind in kinds
@@ -304,8 +290,8 @@ class Planner:
                 plan = self._stored(f"{flow.name}.{name}", node, typed(node, table, analyse))
                 plans.append(plan)
                 shown = StructType([plan.spec.schema[column] for column in node.columns])
-                mapping[name] = views.of_empty(shown)
-        schema = self._session.sql(substituted(flow.result.sql, mapping)).schema
+                mapping[name] = self._analyses.table(shown)
+        schema = self._analyses.columns(substituted(flow.result.sql, mapping))
         entry = TableEntry(flow.name, schema, StructType(), None, is_fragment=True)
         return FlowPlan(flow, entry, "", tuple(plans))
 
@@ -313,7 +299,7 @@ class Planner:
         types = graph.types[node]
         schema = StructType()
         for column in node.columns:
-            schema.add(column, _data_type(types[column]))
+            schema.add(column, self._analyses.type_of(types[column]))
         keys = sorted(unique_keys(node, self._catalog), key=lambda key: (len(key), sorted(key)))
         key = tuple(column for column in node.columns if column in keys[0]) if keys and keys[0] else ()
         if not key:
@@ -323,11 +309,11 @@ class Planner:
         for number, (state, form) in enumerate(graph.forms.items()):
             state_schema = StructType()
             for column in state.keys:
-                state_schema.add(column, _data_type(graph.types[state][column]))
+                state_schema.add(column, self._analyses.type_of(graph.types[state][column]))
             if not state.keys:
                 state_schema.add(GROUP, "integer")
             for accumulator in form.accumulators:
-                state_schema.add(accumulator.name, _data_type(accumulator.type))
+                state_schema.add(accumulator.name, self._analyses.type_of(accumulator.type))
             states.append(TableSpec(f"{table}${number}", state_schema, form.keys(state)))
         return ViewPlan(table, graph, TableSpec(table, schema, key), tuple(states))
 
@@ -368,12 +354,14 @@ def open_flow(
     plan: FlowPlan,
     generation: int,
     tables: Tables,
+    by_name: Mapping[str, StoredTable],
     checkpoints: Mapping[str, Checkpoint],
     through: JobId,
     replica: Callable[[str], ReplicaStage],
     newest_commit_at: Callable[[JobId], datetime | None],
 ) -> RunningFlow:
-    """Opens the flow's tables at their checkpoints (new ones empty, at job `through`) and makes its stages."""
+    """Opens the flow's tables at their checkpoints (new ones empty, at job `through`) and makes its stages, which read the
+    tables that have these names when they run."""
 
     def opened(path: str, spec: TableSpec) -> StoredTable:
         return tables.open(path, spec, checkpoints.get(path), through)
@@ -394,7 +382,7 @@ def open_flow(
         }
         path = table_path(view.table, generation)
         target = opened(path if plan.fragment is None else f"{INTERNAL}/inputs/{path}", view.spec)
-        stages.append(ViewStage(plan.name, view.graph, target, states, tables.by_name, newest_commit_at))
+        stages.append(ViewStage(plan.name, view.graph, target, states, by_name, newest_commit_at))
         wanted |= demands(view.graph)
     return RunningFlow(plan, generation, stages, frozenset(wanted))
 

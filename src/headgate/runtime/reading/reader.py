@@ -52,8 +52,6 @@ class Reader:
 
     def __init__(
         self,
-        session: SparkSession,
-        reading: SparkReading,
         catalog: WarehouseCatalog,
         tables: Tables,
         journal: Journal,
@@ -61,8 +59,6 @@ class Reader:
         storage: Folder,
         signal: Signal,
     ) -> None:
-        self._session = session
-        self._reading = reading
         self._catalog = catalog
         self._tables = tables
         self._stored = tables.get
@@ -72,6 +68,11 @@ class Reader:
         self.reads = Reads(signal)
         self._evaluating = RLock()
         self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
+
+    def begin(self, session: SparkSession, reading: SparkReading) -> None:
+        """Spark is there: from now on queries can be read."""
+        self._session = session
+        self._reading = reading
         self._parser = SparkParser(session)
 
     def through(self, table: str) -> JobId:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType, _parse_datatype_string
+from pyspark.sql.types import StructType
 
 from headgate.capture.memory import MemorySource
 from headgate.capture.producer import ProducerSource
@@ -24,6 +24,7 @@ from headgate.config.sources import (
 from headgate.delta.changes import JobId
 from headgate.errors import ConfigError, DefiniteError, HeadgateError, TransientError
 from headgate.runtime.sources.progress import OnProgress
+from headgate.runtime.spark.types import parse_type, simple_type
 from headgate.runtime.tables.jobs import Job, JobChain
 
 
@@ -138,11 +139,18 @@ def _declared_tables(source: str, settings: MemorySourceSettings | ProducerSourc
     }
 
 
+def needs_spark(settings: SourceSettings) -> bool:
+    """Whether a source's tables have columns whose types only Spark can read."""
+    if not isinstance(settings, MemorySourceSettings | ProducerSourceSettings):
+        return False
+    return any(simple_type(name) is None for table in settings.tables.values() for name in table.columns.values())
+
+
 def declared_schema(table: str, columns: Mapping[str, str]) -> StructType:
     schema = StructType()
     for name, text in columns.items():
         try:
-            schema.add(name, _parse_datatype_string(text))
+            schema.add(name, parse_type(text))
         except PySparkException as error:
             raise ConfigError(
                 f"the column {name} of {table} has the type {text}, which Spark does not know",

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,14 +38,14 @@ _ENDING_SECONDS = 30.0
 class SparkRanges:
     """Implements `ReadRanges`."""
 
-    def __init__(self, context: SparkContext) -> None:
+    def __init__(self, context: Callable[[], SparkContext]) -> None:
         self._context = context
 
     def __call__(self, ranges: Sequence[Range], read: Read[Range], folder: Path) -> Batches[Range]:
         place = folder / f"load-{secrets.token_hex(4)}"
         place.mkdir(parents=True)
         tasks = max(1, min(MOST_TASKS, len(ranges)))
-        job = _Job(self._context, place.name, _Share(tuple(ranges), read, str(place), tasks), tasks)
+        job = _Job(self._context(), place.name, _Share(tuple(ranges), read, str(place), tasks), tasks)
         seen: set[int] = set()
         try:
             job.start()

@@ -11,14 +11,20 @@ file, so that a user's terminal shows only what headgate says.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from threading import Thread
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -97,11 +103,25 @@ appender.stderr.layout.pattern = %d{ISO8601} %p %c: %m%n%ex
 """
 
 
-class SparkSessions:
-    """Starts Spark, or joins the context that is active; its sessions are ready to use."""
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    context: SparkContext
+    health: SparkHealth
+    small: SparkSession
+    bulk: SparkSession
+    background: SparkSession
+    query: SparkSession
 
-    def __init__(self, conf: Mapping[str, str], app_name: str) -> None:
+
+class SparkSessions:
+    """Starts Spark, or joins the context that is active; its sessions are ready to use.
+
+    Where Spark is started in the background, whoever uses it first waits until it is there, or hears why it is not.
+    """
+
+    def __init__(self, conf: Mapping[str, str], app_name: str, *, in_background: bool = False) -> None:
         _refuse_fixed(conf)
+        self._conf = conf
         # PySpark writes every failed query to the terminal; headgate tells what failed in its own words.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
         self._folder: Path | None = None
@@ -109,17 +129,73 @@ class SparkSessions:
         """Where Spark's own output goes; None when the Java process was there before."""
         active = SparkContext._active_spark_context
         self._started = active is None
-        self.context: SparkContext = active if active is not None else self._start(conf, app_name)
-        self.health = SparkHealth(getattr(SparkContext._gateway, "proc", None))
-        parent = SparkSession(self.context)
-        partitions = {"spark.sql.shuffle.partitions": str(4 * self.context.defaultParallelism)}
-        self.small = _session(parent, {**conf, **SMALL})
-        self.bulk = _session(parent, {**partitions, **LARGE, **conf})
-        self.background = _session(parent, {**LARGE, **conf, **_few_tasks(self.context.defaultParallelism - 1)})
-        self.query = _session(parent, {**partitions, **LARGE, **conf})
+        self._active: dict[str, str] = {} if active is None else dict(active.getConf().getAll())
+        self._opened: Future[_Opened] = Future()
+        if active is None and in_background:
+            Thread(target=self._fill, args=[app_name], name="spark", daemon=True).start()
+        else:
+            self._fill(app_name)
+            self.wait()
+
+    def _fill(self, app_name: str) -> None:
+        try:
+            self._opened.set_result(self._open(app_name))
+        except BaseException as error:
+            self._opened.set_exception(error)
+
+    def _open(self, app_name: str) -> _Opened:
+        active, conf = SparkContext._active_spark_context, self._conf
+        context = active if active is not None else self._start(conf, app_name)
+        health = SparkHealth(getattr(SparkContext._gateway, "proc", None))
+        parent = SparkSession(context)
+        partitions = {"spark.sql.shuffle.partitions": str(4 * context.defaultParallelism)}
+        small = _session(parent, {**conf, **SMALL})
+        bulk = _session(parent, {**partitions, **LARGE, **conf})
+        background = _session(parent, {**LARGE, **conf, **_few_tasks(context.defaultParallelism - 1)})
+        return _Opened(context, health, small, bulk, background, _session(parent, {**partitions, **LARGE, **conf}))
+
+    def wait(self) -> None:
+        """Waits until Spark is there; raises why it is not."""
+        self._opened.result()
+
+    @property
+    def context(self) -> SparkContext:
+        return self._opened.result().context
+
+    @property
+    def health(self) -> SparkHealth:
+        return self._opened.result().health
+
+    @property
+    def small(self) -> SparkSession:
+        return self._opened.result().small
+
+    @property
+    def bulk(self) -> SparkSession:
+        return self._opened.result().bulk
+
+    @property
+    def background(self) -> SparkSession:
+        return self._opened.result().background
+
+    @property
+    def query(self) -> SparkSession:
+        return self._opened.result().query
+
+    @cached_property
+    def identity(self) -> str:
+        """Equal for a Spark of the same version and settings; Spark need not be there yet."""
+        # A Spark that is started here has the settings of this class, which are headgate's own, and the project's.
+        shared = {key: value for key, value in self._active.items() if key.startswith("spark.sql.")}
+        shared.pop("spark.sql.warehouse.dir", None)
+        return json.dumps(
+            [pyspark.__version__, sorted(shared.items()), sorted({**FIXED, **SMALL, **self._conf}.items())]
+        )
 
     def stop(self) -> None:
         """Stops the context if this object started it; the sessions are of no use afterwards."""
+        if self._opened.exception() is not None:
+            return
         self.health.close()
         if not self._started:
             return

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headgate.warehouse.local import empty_frame, local_frame
+from headgate.warehouse.local import local_frame
 
 _FEW_ROWS = 10_000
 
@@ -44,10 +44,6 @@ class Views:
         """
         frame = local_frame(self.session, rows, schema)
         return self.of_frame(frame.coalesce(1) if rows.num_rows < _FEW_ROWS else frame)
-
-    def of_empty(self, schema: StructType) -> str:
-        """A view without rows, for analysis alone."""
-        return self.of_frame(empty_frame(self.session, schema))
 
     def of_frame(self, frame: DataFrame) -> str:
         _drop_abandoned()

@@ -7,7 +7,7 @@ that was paused must not undo its successor's work, so `verify` is asked before 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -23,13 +23,13 @@ from headgate.warehouse.store import ForeignCommit, Verify
 from headgate.warehouse.versioned import VersionedTable
 
 
-def durable_jobs(stages: Sequence[Stage]) -> list[tuple[VersionedTable, JobId]]:
+def durable_jobs(stages: Sequence[Stage], held: Mapping[str, JobId]) -> list[tuple[VersionedTable, JobId]]:
     """Every table of the stages with the job to materialize it at; inputs come before what reads them.
 
     That is its newest job, but never past a stage that lags behind and reads it: on opening, the stage goes on from its
-    own job and must find its inputs there.
+    own job and must find its inputs there. The same holds for flows that are being built over tables `held` at a job.
     """
-    needed: dict[str, JobId] = {}
+    needed = dict(held)
     found: list[tuple[VersionedTable, JobId]] = []
     for stage in reversed(stages):
         job = min(stage.target.through, needed.get(stage.name, stage.target.through))
@@ -47,13 +47,19 @@ class Materializer:
     tables: Tables
     sessions: SparkSessions
 
+    def commit(
+        self, tables: Sequence[tuple[VersionedTable, JobId]], *, in_background: bool = False
+    ) -> list[tuple[VersionedTable, tuple[int, JobId]]]:
+        """Commits each table at its job, which counts when a checkpoint of it is recorded; gives versions and jobs."""
+        self.journal.settle()
+        session = self.sessions.background if in_background else self.sessions.bulk
+        return materialize(tables, session, self.journal.verify)
+
     def checkpoint(
         self, tables: Sequence[tuple[VersionedTable, JobId]], more: Entries = (), *, in_background: bool = False
     ) -> None:
         """Commits each table at its job and records all their versions at once, together with `more`."""
-        self.journal.settle()
-        session = self.sessions.background if in_background else self.sessions.bulk
-        versions = materialize(tables, session, self.journal.verify)
+        versions = self.commit(tables, in_background=in_background)
         body = {"tables": {self.tables.path(table): list(found) for table, found in versions}}
         self.journal.record([*more, (CHECKPOINT, body)])
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType, _parse_datatype_string
+from pyspark.sql.types import StructType
 
 from headgate.dataflow.relation import quoted
 from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT, JobId
@@ -34,6 +34,7 @@ from headgate.runtime.rows import chains
 from headgate.runtime.spark.pools import POOL_PROPERTY
 from headgate.runtime.spark.pools import pool as pool_of
 from headgate.runtime.spark.retrying import retried
+from headgate.runtime.spark.types import parse_type
 from headgate.runtime.stages.batch import Batch
 from headgate.runtime.tables.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet
@@ -112,7 +113,7 @@ class Procedure:
         schema = StructType()
         for name, text in (self.columns or CALL_LOG).items():
             try:
-                schema.add(name, _parse_datatype_string(text))
+                schema.add(name, parse_type(text))
             except PySparkException:
                 raise ConfigError(
                     f"the column {name} of procedure {self.name} has the type {text}, which Spark does not know",

@@ -6,6 +6,7 @@ takes the same changes as its table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock, RLock
 
@@ -26,7 +27,7 @@ _KEPT_COUNTS = 64
 class StoredTable:
     """The one writer of a versioned table and of its arrangements."""
 
-    def __init__(self, main: VersionedTable, session: SparkSession, *, small_rows: int) -> None:
+    def __init__(self, main: VersionedTable, session: Callable[[], SparkSession], *, small_rows: int) -> None:
         self.main = main
         self._session = session
         self.arrangements: dict[tuple[str, ...], VersionedTable] = {}
@@ -103,7 +104,7 @@ class StoredTable:
                 continue
             keys = _as_typed(values, columns, prefix, table.spec)
             if keys is not None:
-                return table.lookup(prefix, keys, job, select, self._session)
+                return table.lookup(prefix, keys, job, select, self._session())
         return None
 
 
@@ -195,7 +196,7 @@ class KeptViews:
     """Views of small tables, kept from batch to batch while the table does not change; batches may run in several threads."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, str], tuple[JobId, Views, str]] = {}
+        self._kept: dict[tuple[int, StoredTable], tuple[JobId, Views, str]] = {}
         self._retired: list[Views] = []
         self._batches = 0
         self._lock = Lock()
@@ -216,7 +217,8 @@ class KeptViews:
             views.close()
 
     def view(self, session: SparkSession, table: StoredTable, job: JobId) -> str:
-        place = (id(session), table.name)
+        # A table that is built anew has the name of the one that it replaces.
+        place = (id(session), table)
         kept = self._kept.get(place)
         if kept is not None and kept[0] <= job and not table.main.changed(kept[0], job):
             return kept[2]
@@ -231,5 +233,5 @@ class KeptViews:
 
     def forget(self, table: str) -> None:
         with self._lock:
-            for place in [place for place in self._kept if place[1] == table]:
+            for place in [place for place in self._kept if place[1].name == table]:
                 self._retired.append(self._kept.pop(place)[1])

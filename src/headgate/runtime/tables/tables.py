@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -38,7 +38,9 @@ class Checkpoint:
 
 
 class Tables:
-    def __init__(self, root: str, limits: FileLimits, small_rows: int, session: SparkSession, step: Step) -> None:
+    def __init__(
+        self, root: str, limits: FileLimits, small_rows: int, session: Callable[[], SparkSession], step: Step
+    ) -> None:
         self._root = root.rstrip("/")
         self._limits = limits
         self._small_rows = small_rows
@@ -91,7 +93,7 @@ class Tables:
         return self._tables[name]
 
     @property
-    def by_name(self) -> Mapping[str, StoredTable]:
+    def by_name(self) -> dict[str, StoredTable]:
         return self._tables
 
     def physical(self) -> list[tuple[str, VersionedTable]]:

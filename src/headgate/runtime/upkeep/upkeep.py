@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,10 @@ from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import ARRANGEMENT, ArrangementRecord
 from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import Tables, arrangement_path
+
+_FOLDED_AT_ONCE = 4
+_FOLDED_BYTES_A_SECOND = 4 << 20
+"""Changes that are folded in a second, at the least."""
 
 
 class Upkeep:
@@ -93,7 +98,7 @@ class Upkeep:
             wanted = [demand for demand in self._flows.demands() if tables.missing(demand)]
             if not wanted:
                 return
-            jobs = {id(table): job for table, job in durable_jobs(self._flows.stages())}
+            jobs = {id(table): job for table, job in durable_jobs(self._flows.stages(), self._flows.held)}
             records = []
             with self._batches.open() as batch:
                 for demand in wanted:
@@ -106,7 +111,7 @@ class Upkeep:
                     record = ArrangementRecord(demand.table, demand.by, demand.columns, path)
                     records.append((ARRANGEMENT, record.body()))
             if records:
-                self._materializer.checkpoint(durable_jobs(self._flows.stages()), records)
+                self._materializer.checkpoint(durable_jobs(self._flows.stages(), self._flows.held), records)
 
     def _fill_arrangement(self, demand: Demand, table: StoredTable, batch: Batch) -> None:
         """Makes a new arrangement from the table's rows as they are now."""
@@ -123,10 +128,10 @@ class Upkeep:
         with journal.lock:
             oldest = journal.chain.newest - self._settings.current.retention.jobs + 1
             retained = max(journal.records.readable_from, oldest, 0)
-            stages = self._flows.stages()
+            stages, held = self._flows.stages(), self._flows.held
             for stage in stages:
                 readers = [reader.target.through for reader in stages if stage.name in reader.inputs]
-                kept = JobId(min([retained, *readers]))
+                kept = JobId(min([retained, *readers, held.get(stage.name, retained)]))
                 for stored in tables_of(stage):
                     for table in stored.physical():
                         table.release(kept)
@@ -137,10 +142,9 @@ class Upkeep:
         left to others."""
         journal, tables = self._journal, self._tables
         with self._lock:
-            self._materializer.checkpoint(durable_jobs(self._flows.stages()), in_background=in_background)
-            # A damaged table may be restored, and then goes on from where it was.
-            for name, source in self._sources.items() if not tables.damaged else ():
-                source.log.trim(journal.chain.position(name, self._durable(name)))
+            durable = durable_jobs(self._flows.stages(), self._flows.held)
+            self._materializer.checkpoint(durable, in_background=in_background)
+            self._trim()
             for _, table in tables.physical():
                 table.vacuum(verify=journal.verify)
             if not tables.damaged:
@@ -148,6 +152,34 @@ class Upkeep:
                     min((table.base_through for _, table in tables.physical()), default=journal.chain.newest)
                 )
             self._batches.scratch.clean(self._folders_in_use)
+
+    def fold(self, seconds: float) -> bool:
+        """Materializes group after group of stages while that fits into so many seconds; gives whether all are. Nothing runs
+        meanwhile.
+
+        What reads a table comes before the table: on opening, it must not find its inputs ahead.
+        """
+        with self._lock:
+            until = time.monotonic() + seconds
+            stages = self._flows.stages()
+            jobs = {id(table): job for table, job in durable_jobs(stages, self._flows.held)}
+            stages.reverse()
+            for first in range(0, len(stages), _FOLDED_AT_ONCE):
+                group = [stored for stage in stages[first : first + _FOLDED_AT_ONCE] for stored in tables_of(stage)]
+                tables = [(table, jobs[id(table)]) for stored in group for table in stored.physical()]
+                behind = [table for table, job in tables if job > table.base_through]
+                left = until - time.monotonic()
+                if left <= 0 or sum(table.overlay_bytes for table in behind) > left * _FOLDED_BYTES_A_SECOND:
+                    return False
+                if behind:
+                    self._materializer.checkpoint(tables)
+            self._trim()
+            return True
+
+    def _trim(self) -> None:
+        """Lets go of what no table needs of the stream logs; a damaged one may be restored, and then goes on from where it was."""
+        for name, source in self._sources.items() if not self._tables.damaged else ():
+            source.log.trim(self._journal.chain.position(name, self._durable(name)))
 
     def materialize_stages(self, names: Collection[str]) -> None:
         """The same for the tables of some stages, with which all that read them are given: on opening, a stage goes on from
@@ -161,7 +193,8 @@ class Upkeep:
                 for stored in tables_of(stage)
                 for table in stored.physical()
             }
-            self._materializer.checkpoint([(table, job) for table, job in durable_jobs(stages) if id(table) in chosen])
+            durable = durable_jobs(stages, self._flows.held)
+            self._materializer.checkpoint([(table, job) for table, job in durable if id(table) in chosen])
 
     def _folders_in_use(self) -> set[str]:
         tables = self._tables.physical()
@@ -172,7 +205,8 @@ class Upkeep:
         stages = self._flows.stages()
         replicas = {stage.name for stage in stages if isinstance(stage, ReplicaStage) and stage.source.name == source}
         readers = [stage for stage in stages if stage.name in replicas or _reads_log(stage, replicas)]
-        return min((stage.target.main.base_through for stage in readers), default=self._journal.chain.newest)
+        held = [job for name, job in self._flows.held.items() if name in replicas]
+        return min([*(stage.target.main.base_through for stage in readers), *held], default=self._journal.chain.newest)
 
 
 def _reads_log(stage: Stage, replicas: set[str]) -> bool:
