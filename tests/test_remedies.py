@@ -53,6 +53,7 @@ def test_each_surface_reads_its_own_words(surface: Surface, said: str, speaking:
     [
         ("headgate refresh --full", "warehouse.refresh(full=True)", 'POST /v1/refresh {"full": true}'),
         ("headgate resume", "warehouse.resume()", "POST /v1/resume"),
+        ("headgate apply", "warehouse.apply()", "POST /v1/apply"),
         ("headgate backup /b", "warehouse.backup('/b')", 'POST /v1/backup {"folder": "/b"}'),
         (
             "headgate set retention.jobs 9",
@@ -70,7 +71,7 @@ def test_commands_have_their_counterparts(command: str, python: str, http: str) 
 
 
 def test_the_counterparts_exist() -> None:
-    for name in ("refresh", "resume", "backup", "explain"):
+    for name in ("refresh", "resume", "apply", "backup", "explain"):
         assert hasattr(headgate.Warehouse, name) and hasattr(Client, name)
     assert hasattr(Tuning, "change") and hasattr(Client, "change")
 

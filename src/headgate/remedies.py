@@ -36,6 +36,7 @@ _COMMANDS: Mapping[str, _Command] = MappingProxyType(
     {
         "refresh": _Command("refresh", "POST /v1/refresh"),
         "resume": _Command("resume", "POST /v1/resume"),
+        "apply": _Command("apply", "POST /v1/apply"),
         "backup": _Command("backup", "POST /v1/backup", ("folder",)),
         "explain": _Command("explain", "GET /v1/explain", ("flow",)),
         "set": _Command("change", "PATCH /v1/settings", ("name", "value")),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from headgate.cli.reaching import reach
 from headgate.cli.running import NOTE, find_service
 from headgate.cli.shell import Shell
 from tests.cli.processes import headgate, sell, start, stop
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -106,6 +109,41 @@ def test_a_setting_is_changed_while_the_service_runs(shop: Path, capfd: Captured
     assert isinstance(found, dict) and found["settings"]["retention.jobs"] == 20
     assert run(["set", "retention.jobs", "--reset", "--project", str(shop)]) == 0
     assert capfd.readouterr().out == "retention.jobs is 20 from now on\n"
+
+
+def test_changed_files_are_applied_while_the_service_runs(shop: Path, capfd: Captured) -> None:
+    file = shop / "flows" / "dear.sql"
+    file.write_text("CREATE MATERIALIZED VIEW dear AS SELECT item, total FROM revenue WHERE total > 0;\n")
+    asked = ["apply", "--project", str(shop)]
+    assert run([*asked, "--dry-run", "--diff"]) == 0
+    out = capfd.readouterr().out
+    assert "+ dear  new: built from " in out and " rows come, 0 go  [" in out and "1 other flow untouched\n" in out
+    assert run(["query", "SELECT COUNT(*) AS n FROM dear", "--project", str(shop)]) == 1
+    assert run([*asked, "--yes"]) == 0
+    assert capfd.readouterr().out.endswith("\napplied\n")
+    assert answered(shop, capfd, "query", "SELECT COUNT(*) > 0 AS found FROM dear") == [{"found": True}]
+    assert run([*asked, "--yes"]) == 0
+    assert capfd.readouterr().out == "nothing has changed\n"
+    file.write_text(
+        "CREATE MATERIALIZED VIEW dear AS SELECT itme FROM revenue;\nCREATE MATERIALIZED VIEW cheap AS SELEC 1;\n"
+    )
+    assert run([*asked, "--yes"]) == 1
+    err = capfd.readouterr().err
+    assert f"error: {file}:1:" in err and f"error: {file}:2:" in err
+
+
+@pytest.mark.skipif(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, reason="under nohup a hangup is nothing")
+def test_a_hangup_has_the_service_apply_changed_files(shop: Path, capfd: Captured) -> None:
+    service = find_service(str(shop / "warehouse"))
+    assert service is not None
+    (shop / "flows" / "dear.sql").write_text("CREATE MATERIALIZED VIEW dear AS SELECT item FROM revenue;\n")
+    os.kill(service.pid, signal.SIGHUP)
+    eventually(lambda: "event=applied" in (shop / "log").read_text())
+    assert "event=apply ~ dear" in (shop / "log").read_text() or "event=apply + dear" in (shop / "log").read_text()
+    assert run(["query", "SELECT item FROM dear", "--project", str(shop)]) == 0
+    (shop / "flows" / "dear.sql").unlink()
+    assert run(["apply", "--yes", "--project", str(shop)]) == 0
+    assert "- dear  removed: " in capfd.readouterr().out
 
 
 def test_the_shell_knows_the_tables(shop: Path, capfd: Captured) -> None:
@@ -198,6 +236,18 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_without_a_service_a_command_opens_the_warehouse_itself(closed: Path) -> None:
     assert (closed / "answer.csv").read_text() == '"items"\n0\n'
     assert not (closed / "warehouse" / NOTE).exists()
+
+
+def test_without_a_service_what_opening_would_do_is_shown_before(closed: Path) -> None:
+    file = closed / "flows" / "dear.sql"
+    file.write_text("CREATE MATERIALIZED VIEW dear AS SELECT item, total FROM revenue WHERE total > 100;\n")
+    try:
+        done = headgate("apply", "--dry-run", "--project", str(closed))
+    finally:
+        file.unlink()
+    assert done.returncode == 0, done.stderr
+    assert "+ dear  new: built from " in done.stdout and "applied" not in done.stdout
+    assert not (closed / "warehouse" / "dear").exists()
 
 
 def test_a_warehouse_is_backed_up_deleted_and_restored(closed: Path, capfd: Captured) -> None:

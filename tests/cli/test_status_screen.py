@@ -112,6 +112,10 @@ def test_a_spark_that_was_started_again_is_told() -> None:
     assert f"Spark was started again 2 times, last 2026-11-15 16:30:00 UTC: {why}" in " ".join(text.split())
 
 
+def test_tables_that_are_made_again_after_an_opening_are_counted() -> None:
+    assert "opening: 12 of 30 tables are back at job 8" in screen(opening={"job": 8, "done": 12, "of": 30})
+
+
 def test_a_source_that_was_never_captured() -> None:
     never = {**SOURCE, "captured": {"position": 0, "at": "1900-01-01T00:00:00+00:00"}, "gear": None, "reason": None}
     assert "never" in screen(sources={"db": never})

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -34,13 +38,14 @@ def say(*words):
 """
 
 
-def begin(program: str, kill_seconds: float = 600) -> subprocess.Popen[str]:
+def begin(program: str, kill_seconds: float = 600, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", HEAD + textwrap.dedent(program), str(kill_seconds)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        **options,
     )
 
 
@@ -143,6 +148,40 @@ def test_a_worker_that_has_no_handler_yet_ends_quietly() -> None:
             process.send_signal(number)
             _, said = process.communicate(timeout=60)
         assert (process.returncode, said) == (INTERRUPTED, "")
+
+
+HEARS = """
+heard = []
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, frame: heard.append(number))
+say("ready")
+while not heard:
+    signal.pause()
+say(signal.Signals(heard[0]).name)
+"""
+
+
+@pytest.mark.skipif(_ignores_hangups(), reason="under nohup a hangup is nothing")
+def test_a_hangup_is_passed_on_as_it_is() -> None:
+    with begin(HEARS) as process:
+        worker, _ = said_by_worker(process)
+        process.send_signal(signal.SIGHUP)
+        assert said_by_worker(process) == [worker, "SIGHUP"]
+
+
+@pytest.mark.skipif(_ignores_hangups(), reason="under nohup a hangup is nothing")
+def test_the_end_of_its_terminal_ends_the_service() -> None:
+    terminal, theirs = pty.openpty()
+
+    def take_terminal() -> None:
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    with begin(HEARS, preexec_fn=take_terminal, pass_fds=[theirs]) as process:
+        os.close(theirs)
+        worker, _ = said_by_worker(process)
+        os.close(terminal)
+        assert said_by_worker(process) == [worker, "SIGTERM"]
+        assert process.wait(60) == 0
 
 
 def test_stopping_while_spark_is_dead_ends_well() -> None:

@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "explain": "explain",
         "refresh": "refresh",
         "resume": "refresh",
+        "apply": "apply",
         "settings": "settings",
         "set": "settings",
         "role": "role",

@@ -18,6 +18,7 @@ from headgate.errors import WarehouseBusy
 
 if TYPE_CHECKING:
     from headgate.client import Client
+    from headgate.runtime.engine import Approve
     from headgate.runtime.sources.progress import OnProgress
     from headgate.scheduling.warehouse import Warehouse
 
@@ -48,9 +49,13 @@ def address_of(place: Place) -> Address | None:
     return None if service is None else (service.url, service.token)
 
 
+def say_that_none_runs() -> None:
+    click.echo("no service runs for this project (headgate run): opening its warehouse takes a while", err=True)
+
+
 @contextmanager
 def _served_here(place: Place) -> Iterator[Address]:
-    click.echo("no service runs for this project (headgate run): opening its warehouse takes a while", err=True)
+    say_that_none_runs()
     with waiting("starting Spark") as line, open_here(place, line) as warehouse:
         from headgate.service import Server, ServiceLimits
 
@@ -63,7 +68,7 @@ def _served_here(place: Place) -> Iterator[Address]:
 
 
 @contextmanager
-def open_here(place: Place, line: Waiting) -> Iterator[Warehouse]:
+def open_here(place: Place, line: Waiting, approve: Approve = lambda changes, flows: None) -> Iterator[Warehouse]:
     """The project's warehouse in this process; the line tells how far first loads are."""
     import headgate
     from headgate.runtime.spark.environment import private_files
@@ -71,7 +76,7 @@ def open_here(place: Place, line: Waiting) -> Iterator[Warehouse]:
     _silence_py4j()
     with private_files():
         try:
-            warehouse = headgate.open(place.file, progress=told_by(line))
+            warehouse = headgate.open(place.file, progress=told_by(line), approve=approve)
         except WarehouseBusy as error:
             raise WarehouseBusy(
                 error.what, hint="wait until that process is done, or stop it; a service that is starting answers soon"

@@ -7,25 +7,37 @@ import os
 import secrets
 import signal
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from headgate.cli.ending import Ending
+from headgate.cli.apply import preview_lines
+from headgate.cli.ending import STOP_SECONDS, Ending
+from headgate.cli.exits import failure_lines
 from headgate.cli.options import TOKEN, Place, json_option, project_option
 from headgate.cli.reaching import open_here
 from headgate.cli.running import RunningService, announced
 from headgate.cli.supervising import Worker, supervise
+from headgate.cli.texts import count_text
 from headgate.cli.waiting import waiting
 from headgate.errors import ConfigError, Location
 from headgate.service.listening import listen
 
 if TYPE_CHECKING:
+    from headgate.runtime.flows.preview import FlowChange
+    from headgate.scheduling.warehouse import Warehouse
     from headgate.service import Server
 
+_Asked = Literal["apply", "stop"]
+"""What signals ask of the service."""
 _LOGGER = logging.getLogger("headgate.service")
+_FOLDED_BY_SECONDS = STOP_SECONDS - 3.0
+"""From the signal until nothing more is folded: a group of tables that is being folded, and Spark's end, take a while."""
 _LOG = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -68,8 +80,8 @@ def run_command(
     """Run the service: capture, maintain, answer. Its page shows how fresh every table is.
 
     Ctrl-C or SIGTERM ends the service within ten seconds, a second one at once; everything that was committed is there when the
-    service starts again. When Spark dies, or cannot be stopped, the service starts Spark again by itself; after five deaths within
-    ten minutes the service ends with exit code 75.
+    service starts again. SIGHUP has the service take changed flow files and settings, as `headgate apply` does. When Spark dies, or
+    cannot be stopped, the service starts Spark again by itself; after five deaths within ten minutes the service ends with exit code 75.
 
     \b
     headgate run
@@ -83,6 +95,9 @@ def run_command(
     # This is a worker from here on. Until the warehouse is open there is nothing to end in order: both signals break off.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+    asked: SimpleQueue[_Asked] = SimpleQueue()
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: asked.put("apply"))
     from headgate.service import Server
     from headgate.service.restarts import Restarts
 
@@ -95,27 +110,34 @@ def run_command(
         own_token=own_token,
         restarts=restarts,
     )
-    _serve(place, server, worker, as_json)
+    _serve(place, server, worker, as_json, asked)
 
 
-def _serve(place: Place, server: Server, worker: Worker, as_json: bool) -> None:
+def _serve(place: Place, server: Server, worker: Worker, as_json: bool, asked: SimpleQueue[_Asked]) -> None:
     """Opens the warehouse and serves it until a signal, the end of the parent, or the loss of Spark."""
-    stopped, ending = threading.Event(), Ending()
+    ending = Ending()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        stopped.set()
+        asked.put("stop")
 
     def restart(why: str) -> None:
         worker.tell(why)
         server.give_up(why)
         ending.restart(why)
 
+    def opening(changes: Sequence[FlowChange], flows: int) -> None:
+        built = [change.name for change in changes if change.kind != "removed"]
+        if built:
+            what = f"{', '.join(built)} {'is' if len(built) == 1 else 'are'} built, of {count_text(flows, 'flow')}"
+            _LOGGER.info("event=opening %s", what)
+            server.tell_opening(what)
+
     worker.end_with_parent()
     with (
         ending.watched(),
         server,
         waiting("opening the warehouse") as line,
-        open_here(place, line) as warehouse,
+        open_here(place, line, opening) as warehouse,
     ):
         line.close()
         warehouse.on_spark_lost(restart)
@@ -127,10 +149,28 @@ def _serve(place: Place, server: Server, worker: Worker, as_json: bool) -> None:
             if worker.restarts == 0:
                 # Who reads this line may have stopped reading afterwards.
                 click.echo(_ready(server.url, worker.parent, warehouse.project.name, as_json))
-            stopped.wait()
+            while asked.get() == "apply":
+                threading.Thread(target=_apply, args=[warehouse], name="apply", daemon=True).start()
         click.echo("stopping", err=True)
+        until = time.monotonic() + _FOLDED_BY_SECONDS
         # Queries that run get their answers before the warehouse is closed.
         server.stop()
+        warehouse.close(until - time.monotonic())
+
+
+def _apply(warehouse: Warehouse) -> None:
+    """Takes the project's files as they are now; the log says what that did, or what is wrong with them."""
+    from headgate.service.plain import to_plain
+
+    try:
+        preview = warehouse.apply(dry_run=True)
+        for line in preview_lines(to_plain(preview)):
+            _LOGGER.info("event=apply %s", line)
+        warehouse.apply(expected=preview.identity)
+        _LOGGER.info("event=applied")
+    except Exception as error:
+        for line in failure_lines(error):
+            _LOGGER.error("event=apply_failed %s", line)
 
 
 def read_token(file: Path) -> str:

@@ -32,6 +32,7 @@ def status_screen(status: Status) -> Group:
         f"{count_text(len(status['queries']), 'query').replace('querys', 'queries')} running, {status['waiting']} waiting for a job,"
         f" {count_text(status['answers'], 'snapshot')} held, {size_text(status['held_bytes'])} of changes in memory",
         *_restarts(status),
+        *_opening(status),
         "",
         _tables(status),
         "",
@@ -51,6 +52,12 @@ def _restarts(status: Status) -> Iterator[Text]:
         at = datetime.fromisoformat(restarts["last_at"])
         times = count_text(restarts["count"], "time")
         yield _one_line(f"Spark was started again {times}, last {at:%Y-%m-%d %H:%M:%S %Z}: {restarts['last_why']}")
+
+
+def _opening(status: Status) -> Iterator[str]:
+    # A service of an earlier version does not tell.
+    if opening := status.get("opening"):
+        yield f"opening: {opening['done']} of {count_text(opening['of'], 'table')} are back at job {opening['job']}"
 
 
 def _jobs(status: Status) -> Iterator[str | Text]:

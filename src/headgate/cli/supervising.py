@@ -146,13 +146,18 @@ class _Signals:
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             # Else it is `nohup`.
             heeded.append(signal.SIGHUP)
+        self._has_terminal = _has_terminal()
         self._wakeup = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, lambda *_: None) for number in heeded}
 
-    def read(self, seconds: float | None) -> bytes:
-        """The numbers of signals, as soon as there are some or the time is over."""
+    def read(self, seconds: float | None) -> list[int]:
+        """The numbers of signals, as soon as there are some or the time is over. That the terminal is gone ends the service."""
         ready, _, _ = select.select([self._heard], [], [], seconds)
-        return self._heard.recv(64) if ready else b""
+        is_alone = self._has_terminal and not _has_terminal()
+        return [
+            signal.SIGTERM if number == signal.SIGHUP and is_alone else number
+            for number in (self._heard.recv(64) if ready else b"")
+        ]
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
@@ -170,6 +175,15 @@ class _Signals:
             signal.signal(number, handler)
         self._heard.close()
         self._told.close()
+
+
+def _has_terminal() -> bool:
+    """Whether this process belongs to a terminal that is there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _leave_terminal() -> None:

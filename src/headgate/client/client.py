@@ -112,6 +112,10 @@ class Client(_Closed):
         """Takes the flow files as they are now and tries again what had failed."""
         return self._do("POST", "/v1/resume", {})
 
+    def apply(self, *, dry_run: bool = False, diff: bool = False, expected: str | None = None) -> dict[str, Any]:
+        """Takes the project's files as they are now, or with `dry_run` only tells what that would change."""
+        return self._do("POST", "/v1/apply", {"dry_run": dry_run, "diff": diff, "expected": expected})
+
     def settings(self) -> dict[str, Any]:
         """What can be changed while the warehouse runs, and who changed what."""
         return self._get("/v1/settings")

@@ -56,6 +56,8 @@ class Service:
         self.limits = limits
         self.restarts = restarts
         self.warehouse: Warehouse | None = None
+        self.opening = ""
+        """What opening the warehouse is about just now."""
         self.roles: Roles | None = None
         """Known from the moment on at which the warehouse is open."""
         self.registry = MetricsRegistry()
@@ -72,7 +74,7 @@ class Service:
     def opened(self) -> Warehouse:
         """The warehouse, once it is there."""
         if self.warehouse is None:
-            raise NotReady("the warehouse is being opened", hint="ask again in a moment")
+            raise NotReady(f"the warehouse is being opened{self.opening}", hint="ask again in a moment")
         return self.warehouse
 
     def healthz(self, request: Request) -> Response:
@@ -130,6 +132,10 @@ class Service:
         warehouse.resume()
         return _told(request, {"failures": to_plain(warehouse.failures)})
 
+    async def apply(self, request: Request) -> Response:
+        fields = await read_fields(request, self.limits, {"dry_run": (bool,), "diff": (bool,), "expected": (str,)})
+        return _told(request, to_plain(await run_in_threadpool(partial(self.opened().apply, **fields))))
+
     def settings(self, request: Request) -> Response:
         tuning = self.opened().tuning
         return JSONResponse({"settings": to_plain(tuning.current()), "changes": to_plain(tuning.changes())})
@@ -175,6 +181,7 @@ class Service:
             Route("/v1/explain/{flow}", self.explain),
             Route("/v1/refresh", self.refresh, methods=["POST"]),
             Route("/v1/resume", self.resume, methods=["POST"]),
+            Route("/v1/apply", self.apply, methods=["POST"]),
             Route("/v1/settings", self.settings),
             Route("/v1/settings", self.change, methods=["PATCH"]),
             Route(BACKUP, self.backup, methods=["POST"]),

@@ -89,6 +89,23 @@ def _paths(limits: ServiceLimits) -> Schema:
             },
         }
     )
+    apply = _operation(
+        "Take the project's files as they are now; gives what changed, or would change.", *_BODY, 409, 503
+    )
+    apply["requestBody"] = _body(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "dry_run": {"type": ["boolean", "null"], "default": False, "description": "Change nothing."},
+                "diff": {"type": ["boolean", "null"], "default": False, "description": "Count the rows that change."},
+                "expected": {
+                    "type": ["string", "null"],
+                    "description": "The identity of a preview: anything else is refused.",
+                },
+            },
+        }
+    )
     change = _operation("Change a setting while the warehouse runs, or reset it to the project file's.", *_BODY, 503)
     change["requestBody"] = _body(
         {
@@ -134,6 +151,7 @@ def _paths(limits: ServiceLimits) -> Schema:
         "/v1/explain/{flow}": {"get": explain},
         "/v1/refresh": {"post": refresh},
         "/v1/resume": {"post": _operation("Take the flow files as they are now and try again what failed.", 400, 503)},
+        "/v1/apply": {"post": apply},
         "/v1/settings": {
             "get": _operation("Settings that can be changed while the warehouse runs, and who changed what.", 503),
             "patch": change,

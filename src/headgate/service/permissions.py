@@ -28,6 +28,7 @@ PERMISSIONS: Mapping[tuple[str, str], Can | None] = {
     ("PATCH", "/v1/settings"): "administer",
     ("POST", "/v1/refresh"): "administer",
     ("POST", "/v1/resume"): "administer",
+    ("POST", "/v1/apply"): "administer",
     ("POST", BACKUP): "administer",
     ("GET", ALIVE): None,
     ("GET", READY): None,

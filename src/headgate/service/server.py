@@ -81,6 +81,10 @@ class Server:
         """Where it answers."""
         return url_of(self._host, self._port)
 
+    def tell_opening(self, what: str) -> None:
+        """Has clients that ask too early hear what opening the warehouse is about."""
+        self._service.opening = f": {what}"
+
     def attach(self, warehouse: Warehouse) -> None:
         """From now on requests are about this warehouse."""
         self._service.attach(warehouse)

@@ -65,6 +65,10 @@ function render(status, history) {
     ["Not in a job yet", number(status.open.rows, "row")],
     ["Last update", instant(status.at)],
   ];
+  if (status.opening) {
+    const { done, of, job } = status.opening;
+    pairs.push(["Opening", `${done} of ${number(of, "table")} back at job ${job}`]);
+  }
   const { count, last_at, last_why } = status.restarts;
   if (count) pairs.push(["Spark was started again", `${number(count, "time")}, last ${instant(last_at)}: ${last_why}`]);
   show($("facts"), pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
