@@ -133,7 +133,7 @@ def test_a_crash_within_a_new_snapshot_leaves_nothing_torn(
             if cut_short == "while tables are read":
                 patch.setattr("headgate.capture.postgres.load.copy_tables", crash)
             else:
-                patch.setattr(warehouse, "_cut", crash)
+                patch.setattr(warehouse._engine, "cut", crash)
             warehouse.refresh(table="bank.cities")
     with headgate.open(settings) as warehouse:
         warehouse.refresh()
