@@ -38,7 +38,7 @@ from headgate.runtime.recovery.damage import fillable, to_build_over
 from headgate.runtime.signal import Signal
 from headgate.runtime.sources.cuts import Cuts
 from headgate.runtime.sources.progress import OnProgress
-from headgate.runtime.sources.sources import capture_all, find_source, needs_spark, open_source
+from headgate.runtime.sources.sources import Captured, capture, find_source, needs_spark, open_source
 from headgate.runtime.sources.spark_ranges import SparkRanges
 from headgate.runtime.sources.streams import open_stream
 from headgate.runtime.spark.environment import check_java, check_storage
@@ -179,11 +179,10 @@ class Engine:
 
     # jobs
 
-    def capture(self) -> tuple[dict[str, Sample], list[BaseException]]:
-        """Captures what every source has acknowledged by now; gives where each stood, and why some did not deliver."""
+    def capture(self) -> Captured:
+        """Captures what every source has acknowledged by now."""
         self.require_open()
-        samples, missing = capture_all(self.sources, self.settings.current.freshness.deadline or CAPTURE_WINDOW)
-        return samples, [*missing]
+        return capture(self.sources, self.settings.current.freshness.deadline or CAPTURE_WINDOW)
 
     def cut(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
         """Closes the open job at what is captured; gives the newest job and whether it is new."""
@@ -241,10 +240,10 @@ class Engine:
         elif full:
             for source in self.sources.values():
                 problems += self._cuts.read_whole(source)
-        samples, missing = self.capture()
-        job, _ = self.cut(samples)
+        captured = self.capture()
+        job, _ = self.cut(captured.samples)
         self._catch_up(job)
-        raise_all([*problems, *missing, *self._failures_of(table)])
+        raise_all([*problems, *captured.missing.values(), *self._failures_of(table)])
         return job
 
     def _renew(self, table: str) -> None:

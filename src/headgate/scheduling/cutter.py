@@ -22,7 +22,7 @@ from headgate.clock import Clock
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError
 from headgate.runtime.signal import Signal
-from headgate.runtime.sources.sources import CaptureTimedOut
+from headgate.runtime.sources.sources import capture
 from headgate.scheduling.policy import Cut, Need, plan_cuts
 
 LONGEST_GATHERING = 2.0
@@ -215,11 +215,14 @@ class Cutter:
 
     def _serve(self, cut: Cut, served: Sequence[_Waiting]) -> None:
         began = time.monotonic()
-        samples, errors = self._capture(cut, self._latest(served))
+        sources = {name: self._sources[name] for name in sorted(cut.sources)}
+        found = capture(sources, self._latest(served), max(need.since for need in cut.needs))
         captured = time.monotonic()
+        for name, took in found.seconds.items():
+            self._seconds[name] = 0.7 * self._seconds.get(name, took) + 0.3 * took
         alive = []
         for each in served:
-            wrong = next((errors[name] for name in each.need.sources if name in errors), None)
+            wrong = next((found.missing[name] for name in each.need.sources if name in found.missing), None)
             if wrong is None:
                 alive.append(each)
             elif each.future.set_running_or_notify_cancel():
@@ -228,7 +231,7 @@ class Cutter:
         if not alive:
             return
         try:
-            job, is_new = self._pipeline.cut(samples)
+            job, is_new = self._pipeline.cut(found.samples)
         except Exception as error:
             for each in alive:
                 each.future.set_exception(error)
@@ -236,7 +239,7 @@ class Cutter:
         self.cuts += is_new
         self._cut_at = time.monotonic()
         for each in alive:
-            each.future.set_result(Closed(job, samples, cut.reason, began, captured, len(alive) - 1, is_new))
+            each.future.set_result(Closed(job, found.samples, cut.reason, began, captured, len(alive) - 1, is_new))
 
     def _latest(self, served: Sequence[_Waiting]) -> timedelta:
         """How long capture may take: until the last of those it serves gives up."""
@@ -245,32 +248,6 @@ class Cutter:
             return self._window
         latest = max((at for at in deadlines if at is not None), default=self._clock.now())
         return max(timedelta(0), min(self._window, latest - self._clock.now()))
-
-    def _capture(self, cut: Cut, window: timedelta) -> tuple[dict[str, Sample], dict[str, Exception]]:
-        """Samples of the sources, all captured, and why some could not be."""
-        samples: dict[str, Sample] = {}
-        errors: dict[str, Exception] = {}
-        began = time.monotonic()
-        since = max(need.since for need in cut.needs)
-        for name in sorted(cut.sources):
-            try:
-                samples[name] = self._sources[name].sample(since)
-            except Exception as error:
-                errors[name] = error
-        for name, sample in list(samples.items()):
-            try:
-                left = window - timedelta(seconds=time.monotonic() - began)
-                if not self._sources[name].capture(sample, max(left, timedelta(0))):
-                    raise CaptureTimedOut(
-                        f"source {name} did not deliver its newest changes within {window.total_seconds():.3g} s",
-                        hint="look at the source's load and connection, or allow a longer deadline",
-                    )
-                took = time.monotonic() - began
-                self._seconds[name] = 0.7 * self._seconds.get(name, took) + 0.3 * took
-            except Exception as error:
-                del samples[name]
-                errors[name] = error
-        return samples, errors
 
 
 def _closed() -> DefiniteError:

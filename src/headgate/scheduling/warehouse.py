@@ -190,9 +190,9 @@ class Warehouse:
 
         Waits until every source's acknowledged transactions are captured.
         """
-        samples, missing = self._engine.capture()
-        raise_all(missing)
-        return self._engine.cut(samples)[0]
+        captured = self._engine.capture()
+        raise_all([*captured.missing.values()])
+        return self._engine.cut(captured.samples)[0]
 
     def refresh(self, *, table: str | None = None, full: bool = False) -> JobId:
         """Closes the open job and brings every table up to it; gives the newest job.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql.types import StructType, _parse_datatype_string
@@ -31,24 +31,16 @@ from headgate.warehouse.spec import TableSpec
 _LOGGER = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Replicas:
     """One stage per source table, by its full name."""
 
-    def __init__(
-        self,
-        tables: Tables,
-        catalog: WarehouseCatalog,
-        journal: Journal,
-        batches: BatchFactory,
-        materializer: Materializer,
-    ) -> None:
-        self.stages: dict[str, ReplicaStage] = {}
-        self._tables = tables
-        self._catalog = catalog
-        self._journal = journal
-        self._records = journal.records
-        self._batches = batches
-        self._materializer = materializer
+    _tables: Tables
+    _catalog: WarehouseCatalog
+    _journal: Journal
+    _batches: BatchFactory
+    _materializer: Materializer
+    stages: dict[str, ReplicaStage] = field(default_factory=dict, init=False)
 
     def open(self, source: Source, names: Iterable[str], newest: JobId) -> None:
         """Opens the replicas of a source's tables; those that are new to the warehouse begin after job `newest`."""
@@ -74,7 +66,7 @@ class Replicas:
         begins = f"{source.name}."
         names = [
             full.removeprefix(begins)
-            for full, record in self._records.sources.items()
+            for full, record in self._journal.records.sources.items()
             if full.startswith(begins) and record.get("declared") and self._is_known(full)
         ]
         for name in names:
@@ -92,7 +84,7 @@ class Replicas:
     def drop(self, source: ProducerSource, name: str) -> None:
         """Archives a table that a program declared: its files stay until one of that name is declared again."""
         full = f"{source.name}.{name}"
-        record = self._records.sources[full]
+        record = self._journal.records.sources[full]
         if not record.get("declared"):
             raise DefiniteError(f"the project file declares {full}", hint="remove it there")
         self._journal.record([(SOURCE_TABLE, {**record, "dropped": True})])
@@ -112,7 +104,11 @@ class Replicas:
     @property
     def damaged(self) -> list[TableEntry]:
         """Those that could not be opened, as flows see them."""
-        return [source_entry(full, self._known(full)) for full in self._records.sources if full in self._tables.damaged]
+        return [
+            source_entry(full, self._known(full))
+            for full in self._journal.records.sources
+            if full in self._tables.damaged
+        ]
 
     def set_aside(self, full: str, damage: CorruptWarehouse) -> None:
         """Takes a damaged replica out of use."""
@@ -131,7 +127,7 @@ class Replicas:
 
     def filled(self, full: str) -> None:
         """The source has filled a replica that began anew."""
-        self._journal.record([(SOURCE_TABLE, {**self._records.sources[full], "unfilled": False})])
+        self._journal.record([(SOURCE_TABLE, {**self._journal.records.sources[full], "unfilled": False})])
 
     def widen(self, source: Source) -> None:
         """Gives replicas the columns that their tables at the source have more."""
@@ -148,7 +144,7 @@ class Replicas:
             target = self.stages[full].target
             target.main.widen(_spec(full, wider))
             self._tables.add(target)
-            self._remember(full, wider, JobId(self._records.sources[full]["since"]))
+            self._remember(full, wider, JobId(self._journal.records.sources[full]["since"]))
             self._catalog.add(source_entry(full, wider))
 
     def outgrown(self, source: Source) -> list[tuple[str, SourceTable]]:
@@ -171,9 +167,9 @@ class Replicas:
             views = batch.views(old.target.count(job))
             query = f"SELECT {_cast(spec.schema, old.target.spec.columns)} FROM {views.whole(old.target, job)}"
             fresh.apply(batch.appeared(spec, query, job, views), job)
-            stale = [record for record in self._records.arrangements.values() if record.table == full]
+            stale = [record for record in self._journal.records.arrangements.values() if record.table == full]
             forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
-            described = self._described(full, wider, JobId(self._records.sources[full]["since"]), generation)
+            described = self._described(full, wider, JobId(self._journal.records.sources[full]["since"]), generation)
             self._materializer.checkpoint([(fresh.main, job)], [(SOURCE_TABLE, described), *forgotten, *more])
         self._delete_forgotten(full)
         self._tables.add(fresh)
@@ -196,7 +192,7 @@ class Replicas:
 
     def _open(self, source: Source, name: str, table: SourceTable, *, filling: bool = False) -> None:
         full = f"{source.name}.{name}"
-        if self._records.sources[full].get("unfilled") and not filling:
+        if self._journal.records.sources[full].get("unfilled") and not filling:
             hint = f"`headgate refresh --table {full}` reads it whole again"
             self.set_aside(full, CorruptWarehouse(f"{full} was damaged, and filling it again was cut short", hint=hint))
             return
@@ -206,9 +202,9 @@ class Replicas:
             # What was replaced, as far as a crash or a reader kept it.
             self._tables.folder(_path(full, generation - 1)).delete_folder()
             self._delete_forgotten(full)
-        since = JobId(self._records.sources[full]["since"])
+        since = JobId(self._journal.records.sources[full]["since"])
         try:
-            stored = self._tables.open(path, _spec(full, table), self._records.checkpoints.get(path), since)
+            stored = self._tables.open(path, _spec(full, table), self._journal.records.checkpoints.get(path), since)
         except CorruptWarehouse as damage:
             self.set_aside(full, damage)
             return
@@ -218,12 +214,12 @@ class Replicas:
 
     def _delete_forgotten(self, full: str) -> None:
         """Arrangements with old types: new ones take their place."""
-        for record in self._records.arrangements.values():
+        for record in self._journal.records.arrangements.values():
             if record.table == full and not record.columns:
                 self._tables.folder(record.path).delete_folder()
 
     def _known(self, full: str) -> SourceTable:
-        record = self._records.sources[full]
+        record = self._journal.records.sources[full]
         found = record.get("schema")
         schema = _parse_datatype_string(record["columns"]) if found is None else StructType.fromJson(found)
         assert isinstance(schema, StructType)
@@ -231,15 +227,15 @@ class Replicas:
 
     def _generation(self, full: str) -> int:
         """How many tables the replica has been, the present one included."""
-        record = self._records.sources.get(full, {})
+        record = self._journal.records.sources.get(full, {})
         return int(record.get("generation", 1)) + bool(record.get("dropped"))
 
     def _is_known(self, full: str) -> bool:
-        return full in self._records.sources and not self._records.sources[full].get("dropped")
+        return full in self._journal.records.sources and not self._journal.records.sources[full].get("dropped")
 
     def _remember(self, full: str, table: SourceTable, since: JobId) -> None:
         described = self._described(full, table, since, self._generation(full))
-        declared = self._is_known(full) and self._records.sources[full].get("declared", False)
+        declared = self._is_known(full) and self._journal.records.sources[full].get("declared", False)
         self._journal.record([(SOURCE_TABLE, {**described, "declared": declared})])
 
     def _described(self, full: str, table: SourceTable, since: JobId, generation: int) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -22,7 +24,7 @@ from headgate.config.sources import (
     SourceSettings,
 )
 from headgate.delta.changes import JobId
-from headgate.errors import ConfigError, DefiniteError, HeadgateError, TransientError
+from headgate.errors import ConfigError, DefiniteError, TransientError
 from headgate.runtime.sources.progress import OnProgress
 from headgate.runtime.spark.types import parse_type, simple_type
 from headgate.runtime.tables.jobs import Job, JobChain
@@ -76,33 +78,45 @@ def find_producer_source(sources: Mapping[str, Source], name: str | None) -> Pro
     raise DefiniteError(what, hint=f"they write to {', '.join(known)}")
 
 
-def capture_all(sources: Mapping[str, Source], window: timedelta) -> tuple[dict[str, Sample], list[HeadgateError]]:
-    """Captures what every source has acknowledged by now; gives where each stood, and why some did not deliver.
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What sources delivered."""
 
-    All sources are asked first and waited for afterwards, so that they work at the same time.
+    samples: Mapping[str, Sample]
+    """Where each stood; what it had acknowledged by then is in its log."""
+    missing: Mapping[str, Exception]
+    """Why some did not deliver."""
+    seconds: Mapping[str, float]
+    """How long each took that did."""
+
+
+def capture(sources: Mapping[str, Source], window: timedelta, since: datetime | None = None) -> Captured:
+    """Captures what the sources have acknowledged by now, or since an instant.
+
+    All sources are asked first and waited for afterwards, so that they work at the same time and share the window.
     """
-    asked: dict[str, Sample] = {}
-    captured: dict[str, Sample] = {}
-    missing: list[HeadgateError] = []
+    samples: dict[str, Sample] = {}
+    missing: dict[str, Exception] = {}
+    seconds: dict[str, float] = {}
+    began = time.monotonic()
     for name, source in sources.items():
         try:
-            asked[name] = source.sample()
-        except HeadgateError as error:
-            missing.append(error)
-    for name, sample in asked.items():
+            samples[name] = source.sample(since)
+        except Exception as error:
+            missing[name] = error
+    for name, sample in list(samples.items()):
         try:
-            if sources[name].capture(sample, window):
-                captured[name] = sample
-                continue
-            missing.append(
-                CaptureTimedOut(
-                    f"source {name} did not deliver its newest changes within {window.total_seconds():g} s",
+            left = window - timedelta(seconds=time.monotonic() - began)
+            if not sources[name].capture(sample, max(left, timedelta(0))):
+                raise CaptureTimedOut(
+                    f"source {name} did not deliver its newest changes within {window.total_seconds():.3g} s",
                     hint="look at the source's load and connection, or allow a longer deadline",
                 )
-            )
-        except HeadgateError as error:
-            missing.append(error)
-    return captured, missing
+            seconds[name] = time.monotonic() - began
+        except Exception as error:
+            del samples[name]
+            missing[name] = error
+    return Captured(samples, missing, seconds)
 
 
 def next_job(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 
@@ -29,29 +30,19 @@ _FOLDED_BYTES_A_SECOND = 4 << 20
 """Changes that are folded in a second, at the least."""
 
 
+@dataclass(eq=False)
 class Upkeep:
     """Its methods may run while stages work and queries read, one of them at a time."""
 
-    def __init__(
-        self,
-        settings: LiveProject,
-        journal: Journal,
-        tables: Tables,
-        flows: FlowSet,
-        sources: Mapping[str, Source],
-        reader: Reader,
-        batches: BatchFactory,
-        materializer: Materializer,
-    ) -> None:
-        self._settings = settings
-        self._journal = journal
-        self._tables = tables
-        self._flows = flows
-        self._sources = sources
-        self._reader = reader
-        self._batches = batches
-        self._materializer = materializer
-        self._lock = RLock()
+    _settings: LiveProject
+    _journal: Journal
+    _tables: Tables
+    _flows: FlowSet
+    _sources: Mapping[str, Source]
+    _reader: Reader
+    _batches: BatchFactory
+    _materializer: Materializer
+    _lock: RLock = field(default_factory=RLock, init=False)
 
     @property
     def held_bytes(self) -> int:
