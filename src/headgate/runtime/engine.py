@@ -38,7 +38,7 @@ from headgate.runtime.recovery.damage import fillable, to_build_over
 from headgate.runtime.signal import Signal
 from headgate.runtime.sources.cuts import Cuts
 from headgate.runtime.sources.progress import OnProgress
-from headgate.runtime.sources.sources import Captured, capture, find_source, needs_spark, open_source
+from headgate.runtime.sources.sources import Captured, capture, needs_spark, open_source
 from headgate.runtime.sources.spark_ranges import SparkRanges
 from headgate.runtime.sources.streams import open_stream
 from headgate.runtime.spark.environment import check_java, check_storage
@@ -206,28 +206,6 @@ class Engine:
     def is_saturated(self) -> bool:
         """Whether more answers are being read than Spark has slots for."""
         return self.reader.reads.running > self.sessions.context.defaultParallelism
-
-    def bring(self, source: str, tables: Collection[str]) -> JobId:
-        """Brings tables of a source to a job that has all that it committed; gives the job."""
-        found = find_source(self.sources, source)
-        sample = found.sample()
-        found.capture(sample, CAPTURE_WINDOW)
-        job, _ = self.cut({source: sample})
-        self.executor.bring([f"{source}.{table}" for table in tables], job)
-        return job
-
-    def materialize_tables(self, source: str, tables: Collection[str]) -> None:
-        """Folds all that was committed to tables of a source into their Delta tables.
-
-        What derives from them is brought along and materialized too: a table is never past one that reads it.
-        """
-        job = self.bring(source, tables)
-        affected = {f"{source}.{table}" for table in tables}
-        for stage in self.flows.stages():
-            if not affected.isdisjoint(stage.inputs):
-                affected.add(stage.name)
-        self.executor.bring(affected, job)
-        self.upkeep.materialize_stages(affected)
 
     def refresh(self, table: str | None, full: bool) -> JobId:
         """Closes the open job and brings every table up to it, after reading or building again what is to be renewed."""

@@ -294,15 +294,29 @@ class Warehouse:
 
     def bring(self, source: str, tables: Collection[str]) -> JobId:
         """Brings tables of a source to a job that has all that it committed; gives the job."""
-        return self._engine.bring(source, tables)
+        found = find_source(self._engine.sources, source)
+        sample = found.sample()
+        found.capture(sample, CAPTURE_WINDOW)
+        job, _ = self._engine.cut({source: sample})
+        self._engine.executor.bring([f"{source}.{table}" for table in tables], job)
+        return job
 
     def replica(self, table: str) -> StoredTable:
         """The table that stands for a source table."""
         return self._engine.replicas.stages[table].target
 
     def materialize_tables(self, source: str, tables: Collection[str]) -> None:
-        """Folds all that was committed to tables of a source, and what derives from them, into their Delta tables."""
-        self._engine.materialize_tables(source, tables)
+        """Folds all that was committed to tables of a source into their Delta tables.
+
+        What derives from them is brought along and materialized too: a table is never past one that reads it.
+        """
+        job = self.bring(source, tables)
+        affected = {f"{source}.{table}" for table in tables}
+        for stage in self._engine.flows.stages():
+            if not affected.isdisjoint(stage.inputs):
+                affected.add(stage.name)
+        self._engine.executor.bring(affected, job)
+        self._engine.upkeep.materialize_stages(affected)
 
     # the whole
 
