@@ -111,7 +111,7 @@ class World:
         self._expected.clear()  # a view's text may stay while a view that it reads has changed
         self.open()
         engine = self.warehouse._engine
-        engine.bring_tables(self.warehouse.tables, engine.journal.chain.newest)
+        engine.defining.bring(self.warehouse.tables, engine.journal.chain.newest)
         self.oldest = next(job for job in range(self._through + 1) if self._holds(job))
         self._through = len(self.model.jobs)
 

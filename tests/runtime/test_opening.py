@@ -55,7 +55,7 @@ def test_after_a_clean_stop_nothing_is_run_again_and_spark_is_asked_for_no_types
         assert bank.status.opening is None
         assert content(bank, max_staleness="any") == NEWEST
         assert bank.status.executions == 0
-        assert bank._engine.flows.analyses.asked == 0
+        assert bank._engine.defining.analyses.asked == 0
 
 
 def test_a_block_that_fails_folds_nothing(folder: Path, without_background: None) -> None:
@@ -114,5 +114,5 @@ def test_without_the_file_of_types_spark_is_asked_again(folder: Path) -> None:
     for spoilt in (b"", b"{}\n00000000", file.read_bytes()[:-20]):
         file.write_bytes(spoilt)
         with open_bank(folder, FLOWS) as bank:
-            assert bank._engine.flows.analyses.asked > 0
+            assert bank._engine.defining.analyses.asked > 0
             assert content(bank) == NEWEST

@@ -11,7 +11,7 @@ import pytest
 import headgate
 from headgate import Warehouse
 from headgate.errors import DefiniteError, HeadgateError, MultipleProblems
-from headgate.runtime.flows.building import Builder
+from headgate.runtime.defining.building import Builder
 from headgate.runtime.spark.sessions import SparkSessions
 from tests.scheduling.bank import SPARK, deposit, totals
 

@@ -29,7 +29,7 @@ from headgate.errors import ConfigError, Location
 from headgate.service.listening import listen
 
 if TYPE_CHECKING:
-    from headgate.runtime.flows.preview import FlowChange
+    from headgate.runtime.defining.preview import FlowChange
     from headgate.scheduling.warehouse import Warehouse
     from headgate.service import Server
 

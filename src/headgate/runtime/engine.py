@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -24,13 +24,16 @@ from headgate.clock import Clock
 from headgate.config.live import LiveProject
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
-from headgate.errors import DefiniteError, FlowFailed, UnknownTable, raise_all
+from headgate.errors import DefiniteError, UnknownTable, raise_all
+from headgate.runtime.defining.building import Builder, Definitions
+from headgate.runtime.defining.defining import Defining
+from headgate.runtime.defining.evolution import take_wider_types
+from headgate.runtime.defining.preview import FlowChange, flow_changes
 from headgate.runtime.execution.executor import Executor
+from headgate.runtime.execution.failures import all_failures
 from headgate.runtime.flows.analyses import Analyses
-from headgate.runtime.flows.building import Definitions
-from headgate.runtime.flows.evolution import take_wider_types
 from headgate.runtime.flows.flow_set import FlowSet
-from headgate.runtime.flows.preview import FlowChange, flow_changes
+from headgate.runtime.flows.procedure_set import ProcedureSet
 from headgate.runtime.flows.replicas import Replicas
 from headgate.runtime.reading.reader import Reader
 from headgate.runtime.reading.spark_reading import SparkReading
@@ -88,7 +91,7 @@ class Engine:
         self.settings = LiveProject(project)
         self.signal = Signal()
         self.sources: dict[str, Source] = {}
-        self.defining = threading.RLock()
+        self.graph_lock = threading.RLock()
         """Held by whoever changes the graph."""
         self._is_closed = False
         ledger, self.sessions = _begun(project, clock, takeover, step)
@@ -108,8 +111,8 @@ class Engine:
             if self._cuts.reread():
                 # A crash came between: no stage may run through the jobs that are to be forgotten.
                 self._cuts.close_job({})
-            with self.defining:
-                self.flows.open(procedures, lambda found: approve(self.flow_changes(found), len(found.plans)))
+            with self.graph_lock:
+                self.defining.open(procedures, lambda found: approve(self.flow_changes(found), len(found.plans)))
             sessions = self.sessions
             self.reader.begin(sessions.query, SparkReading(sessions.context, sessions.health, self.scratch))
             self._opened = opened.pop_all()
@@ -132,18 +135,8 @@ class Engine:
         materializer = Materializer(journal, self.tables, sessions)
         self._cuts = Cuts(self.sources, journal, clock)
         self.replicas = Replicas(self.tables, self.catalog, journal, batches, materializer)
-        self.flows = FlowSet(
-            self.settings,
-            Analyses(lambda: sessions.small, Path(project.storage) / INTERNAL / "analyses.json", sessions.identity),
-            self.tables,
-            self.catalog,
-            journal,
-            batches,
-            materializer,
-            self.replicas,
-            self.bring_tables,
-            lambda: self.executor.paused(),
-        )
+        procedures = ProcedureSet(self.tables, self.catalog, journal, batches, materializer, self.replicas)
+        self.flows = FlowSet(self.tables, self.catalog, journal, self.replicas, procedures)
         self.reader = Reader(
             self.catalog,
             self.tables,
@@ -156,6 +149,19 @@ class Engine:
             self.settings, journal, self.tables, self.flows, self.sources, self.reader, batches, materializer
         )
         self.executor = executor(self.flows, self.tables, self.sources, batches, self.signal)
+        self.defining = Defining(
+            self.settings,
+            Analyses(lambda: sessions.small, Path(project.storage) / INTERNAL / "analyses.json", sessions.identity),
+            self.tables,
+            self.catalog,
+            journal,
+            materializer,
+            self.replicas,
+            procedures,
+            self.flows,
+            Builder(self.tables, journal, batches, materializer, self.replicas),
+            self.executor,
+        )
 
     def _open_sources(self, clock: Clock, progress: OnProgress | None, epoch: int) -> None:
         project, journal = self.settings.current, self.journal
@@ -192,7 +198,8 @@ class Engine:
             with self.changing_flows():
                 for source in self.sources.values():
                     self.replicas.widen(source)
-                take_wider_types(self.journal.records, self.replicas, self.flows, self.sources.values())
+                if take_wider_types(self.journal.records, self.replicas, self.flows, self.sources.values()):
+                    self.defining.read_again()
         with self.journal.lock:
             before = self.journal.chain.newest
             job = self._cuts.close_job(samples)
@@ -231,7 +238,7 @@ class Engine:
         if replica is not None and (damage := replica.target.main.find_damage()) is not None:
             with self.changing_flows():
                 self.replicas.set_aside(replica.name, damage)
-                self.flows.read_again()
+                self.defining.read_again()
             entry = None
         if entry is None and self.tables.find_damaged(table) is not None:
             self._fill_again(table)
@@ -240,7 +247,7 @@ class Engine:
             raise UnknownTable(f"there is no table {table}", hint=did_you_mean(table, self.catalog.names()))
         if replica is None:
             with self.defining_flows():
-                self.flows.build_again(entry.name)
+                self.defining.build_again(entry.name)
         elif isinstance(replica.source, MemorySource) and replica.source.log.loss is None:
             raise DefiniteError(
                 f"{entry.name} cannot be read again: programs write it, and all that they committed is here",
@@ -275,9 +282,7 @@ class Engine:
     @property
     def failures(self) -> tuple[BaseException, ...]:
         """Why tables lag behind: what failed when jobs last ran, and source tables that cannot be followed any further."""
-        failed = [*self.tables.damaged.values(), *self.executor.failures.values()]
-        known = {failure.what for failure in failed if isinstance(failure, FlowFailed)}
-        return (*failed, *(each for each in self.replicas.stopped() if each.what not in known))
+        return all_failures(self.tables, self.executor, self.replicas)
 
     def _failures_of(self, table: str | None) -> list[BaseException]:
         """What keeps a table from going on, or any table."""
@@ -294,20 +299,20 @@ class Engine:
     @contextmanager
     def changing_flows(self) -> Iterator[None]:
         """No stage runs inside the block, and nobody else changes the graph."""
-        with self.defining, self.executor.paused():
+        with self.graph_lock, self.executor.paused():
             self.require_open()
             yield
 
     @contextmanager
     def keeping_files(self) -> Iterator[None]:
         """Inside the block no file that the ledger names is deleted."""
-        with self.defining, self.upkeep.paused():
+        with self.graph_lock, self.upkeep.paused():
             yield
 
     @contextmanager
     def defining_flows(self) -> Iterator[None]:
         """Nobody else changes the graph inside the block; stages run."""
-        with self.defining:
+        with self.graph_lock:
             self.require_open()
             yield
         self.upkeep.tidy()
@@ -317,21 +322,13 @@ class Engine:
         with self.defining_flows():
             failed = list(self.executor.failures)
             self.executor.resume()
-            self.flows.read_again()
+            self.defining.read_again()
         live = {stage.name for stage in self.flows.stages()}
-        self.bring_tables([name for name in failed if name in live], self.journal.chain.newest)
+        self.defining.bring([name for name in failed if name in live], self.journal.chain.newest)
 
     def flow_changes(self, definitions: Definitions) -> tuple[FlowChange, ...]:
         """What taking the definitions would do."""
-        return flow_changes(self.journal.records, self.tables, self.flows, definitions)
-
-    def bring_tables(self, tables: Collection[str], job: JobId, leave: Collection[str] = ()) -> Sequence[BaseException]:
-        """Brings tables to a job, as far as that is possible; where no stage may run, all but those to leave, in this thread."""
-        if self.executor.is_paused:
-            self.executor.run_here(job, leave)
-        else:
-            self.executor.settle(tables, job)
-        return self.failures
+        return flow_changes(self.journal.records, self.tables, self.defining, definitions)
 
     # closing
 
@@ -341,7 +338,7 @@ class Engine:
 
     def close(self, fold_seconds: float) -> None:
         """Folds tables for so many seconds, and closes sources, ledger and sessions."""
-        with self.defining:
+        with self.graph_lock:
             if not self._is_closed:
                 self._is_closed = True
                 self._opened.callback(self._fold, fold_seconds)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from headgate.config.settings import Project
 from headgate.errors import DefiniteError
+from headgate.runtime.defining.building import Definitions
+from headgate.runtime.defining.preview import FlowChange, with_differences
 from headgate.runtime.engine import Engine
-from headgate.runtime.flows.building import Definitions
-from headgate.runtime.flows.preview import FlowChange, with_differences
 from headgate.scheduling.tuning import SettingChange, Tuning
 
 
@@ -45,7 +45,7 @@ class Applying:
         """Takes the files as they are, unless that would do something else than is `expected`; gives what was to be done."""
         project, engine = self._load(), self._engine
         with engine.defining_flows():
-            definitions = engine.flows.plan(files=project.flow_files)
+            definitions = engine.defining.plan(files=project.flow_files)
             preview = self._preview(definitions, project)
             if expected is not None and preview.identity != expected:
                 raise DefiniteError(
@@ -54,12 +54,12 @@ class Applying:
                 )
             if diff:
                 flows = with_differences(
-                    preview.flows, engine.tables, engine.flows, definitions, engine.batches, engine.bring_tables
+                    preview.flows, engine.tables, engine.flows, definitions, engine.batches, engine.defining
                 )
                 preview = replace(preview, flows=flows)
             if dry_run:
                 return preview
-            engine.flows.take(definitions)
+            engine.defining.take(definitions)
             self._tuning.take_file(project)
         return replace(preview, applied=True)
 

@@ -219,12 +219,12 @@ class Warehouse:
     def flow(self, name: str, sql: str) -> None:
         """Adds a materialized view, or replaces the one of that name; it is kept when the warehouse is opened again."""
         with self._engine.defining_flows():
-            self._engine.flows.declare(name, sql)
+            self._engine.defining.declare(name, sql)
 
     def drop(self, name: str) -> None:
         """Archives a flow that a program declared: its table stays on the storage but is no longer kept or answered."""
         with self._engine.defining_flows():
-            self._engine.flows.drop(name)
+            self._engine.defining.drop(name)
 
     def resume(self) -> None:
         """Takes the project's flow files as they are now and tries again what had failed."""
@@ -242,12 +242,12 @@ class Warehouse:
 
     def explain(self, flow: str) -> Explanation:
         """The flow's graph, what is incremental and why the rest is not, and the bytes of its arrangements."""
-        with self._engine.defining:
+        with self._engine.graph_lock:
             return explain_flow(self._engine.flows.get(flow), self._engine.tables.get)
 
     def from_scratch(self, flow: str) -> tuple[SparkSession, str]:
         """The session and the query that compute an incremental flow from its inputs' newest rows, for comparison."""
-        with self._engine.defining:
+        with self._engine.graph_lock:
             stage = self._engine.flows.get(flow).stages[0]
             if not isinstance(stage, ViewStage):
                 raise DefiniteError(f"{flow} is not a view", hint="dimensions are functions of history")

@@ -175,8 +175,8 @@ class Executor:
         with self._changed:
             return self._pauses > 0
 
-    def run_here(self, upto: JobId, leave: Collection[str] = ()) -> list[BaseException]:
-        """Brings every stage but those to leave to the job in the calling thread, inside `paused`; gives what failed."""
+    def run_here(self, upto: JobId, leave: Collection[str] = ()) -> None:
+        """Brings every stage but those to leave to the job in the calling thread, inside `paused`."""
         stages = [stage for stage in self._flows.stages() if stage.name not in leave]
         left = [stage for stage in self._flows.stages() if stage.name in leave]
         after = min((stage.target.through for stage in stages), default=upto)
@@ -189,7 +189,6 @@ class Executor:
                 failed |= run_stages(stages, JobId(end), self._batches, self._flows.flow_of, left)
             with self._changed:
                 self._failures = failed
-        return list(self.failures.values())
 
     def close(self) -> None:
         """Ends the threads once what they run is done; whoever waits is told."""

@@ -1,6 +1,6 @@
 """New flows filled from their inputs at a job, beside the flows that they replace.
 
-Stages and queries go on meanwhile, so what a new flow reads is held at that job (`Builder.held`): until the flow counts, changes
+Stages and queries go on meanwhile, so what a new flow reads is held at that job (`FlowSet.held`): until the flow counts, changes
 since then stay readable, and nothing later becomes durable.
 """
 
@@ -73,8 +73,6 @@ class Builder:
         self._fresh: dict[str, StoredTable] = {}
         """Tables that are built and do not count yet, by the names that they will have."""
         self._tables = ChainMap(self._fresh, tables.by_name)
-        self.held: Mapping[str, JobId] = {}
-        """Tables that new flows read, with the job at which they read them."""
 
     def open(self, plan: FlowPlan, generation: int, through: JobId) -> RunningFlow:
         """The flow with its tables at their checkpoints, or new ones, empty at job `through`."""
@@ -115,7 +113,6 @@ class Builder:
 
     def end(self) -> None:
         """What was built counts, or is given up."""
-        self.held = {}
         self._fresh.clear()
 
     def _build(self, plan: FlowPlan, text: str | None, job: JobId, failures: Sequence[BaseException]) -> BuiltFlow:

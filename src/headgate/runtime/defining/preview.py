@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from headgate.dataflow.reference import plain_sql
 from headgate.dataflow.relation import column_list
 from headgate.delta.changes import WEIGHT, JobId
-from headgate.runtime.flows.building import Definitions
+from headgate.runtime.defining.building import Definitions
+from headgate.runtime.defining.defining import Defining
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.flows import FlowPlan
 from headgate.runtime.stages.batch import BatchFactory
@@ -37,9 +38,11 @@ class FlowChange:
     rows_removed: int | None = None
 
 
-def flow_changes(records: Records, tables: Tables, flows: FlowSet, definitions: Definitions) -> tuple[FlowChange, ...]:
+def flow_changes(
+    records: Records, tables: Tables, defining: Defining, definitions: Definitions
+) -> tuple[FlowChange, ...]:
     """The flows that would be built or archived, each after those that it reads."""
-    stale = [plan for plan in definitions.plans if flows.is_stale(plan)]
+    stale = [plan for plan in definitions.plans if defining.is_stale(plan)]
     names = {plan.name for plan in stale}
     found = []
     for plan in stale:
@@ -55,7 +58,7 @@ def flow_changes(records: Records, tables: Tables, flows: FlowSet, definitions: 
                 sum(table.bytes for table in read),
             )
         )
-    return (*found, *(FlowChange(name, "removed") for name in flows.gone({plan.name for plan in definitions.plans})))
+    return (*found, *(FlowChange(name, "removed") for name in defining.gone({plan.name for plan in definitions.plans})))
 
 
 def with_differences(
@@ -64,12 +67,12 @@ def with_differences(
     flows: FlowSet,
     definitions: Definitions,
     batches: BatchFactory,
-    bring: Callable[[Sequence[str], JobId], object],
+    defining: Defining,
 ) -> tuple[FlowChange, ...]:
     """The changes with the rows that each flow would get or lose, which takes about as long as building them all."""
     counter = _Counter(tables, flows, definitions, {change.name for change in changes})
     job = batches.chain.newest
-    bring(counter.tables(), job)
+    defining.bring(counter.tables(), job)
     with batches.open() as batch:
         return tuple(counter.counted(change, job, batch.bulk_views) for change in changes)
 

@@ -16,8 +16,8 @@ from headgate.runtime.flows.replicas import Replicas
 from headgate.runtime.tables.records import FLOW, FlowRecord, Records
 
 
-def take_wider_types(records: Records, replicas: Replicas, flows: FlowSet, sources: Iterable[Source]) -> None:
-    """Replaces the replicas that have become too narrow, and then the flows that read them; no stage may run meanwhile."""
+def take_wider_types(records: Records, replicas: Replicas, flows: FlowSet, sources: Iterable[Source]) -> bool:
+    """Replaces the replicas that have become too narrow, while no stage runs; gives whether flows have to be made anew."""
     changed = False
     for source in sources:
         for table, wider in replicas.outgrown(source):
@@ -26,8 +26,7 @@ def take_wider_types(records: Records, replicas: Replicas, flows: FlowSet, sourc
                 # A flow without the fingerprint of its definition is built again.
                 replicas.replace(table, wider, [(FLOW, replace(each, fingerprint="").body()) for each in readers])
                 changed = True
-    if changed:
-        flows.read_again()
+    return changed
 
 
 def _readers(records: Records, flows: FlowSet, table: str) -> list[FlowRecord]:

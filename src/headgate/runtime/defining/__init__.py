@@ -1,0 +1,1 @@
+"""Which flows there shall be: planned, built, replaced and archived."""

@@ -1,0 +1,356 @@
+"""Which flows a warehouse has: those of its project files and those that programs declared.
+
+Each flow's fingerprint is in the ledger. One that is new or has changed is built from its inputs at the newest job while
+the old one still answers; one that is gone is archived. History that cannot be made again is never replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from headgate.config.live import LiveProject
+from headgate.dataflow.flow import Flow
+from headgate.delta.changes import NO_JOB, JobId
+from headgate.errors import CorruptWarehouse, DefiniteError, FlowError, FlowFailed, Problems, raise_all
+from headgate.runtime.defining.building import Builder, BuiltFlow, Declared, Definitions
+from headgate.runtime.execution.executor import Executor
+from headgate.runtime.execution.failures import all_failures
+from headgate.runtime.flows.analyses import Analyses
+from headgate.runtime.flows.definitions import each_flow, read_statements, view_statement
+from headgate.runtime.flows.flow_set import FlowSet
+from headgate.runtime.flows.flows import FlowPlan, Planner, RunningFlow
+from headgate.runtime.flows.procedure_set import ProcedureSet
+from headgate.runtime.flows.replicas import Replicas
+from headgate.runtime.stages.materialization import Materializer
+from headgate.runtime.stages.procedures import Procedure
+from headgate.runtime.tables.catalog import WarehouseCatalog
+from headgate.runtime.tables.journal import Entries, Journal
+from headgate.runtime.tables.records import ARRANGEMENT, FLOW, FLOW_ARCHIVED
+from headgate.runtime.tables.tables import Tables
+
+_LOGGER = logging.getLogger(__name__)
+_OPENING_THREADS = 4
+
+
+@dataclass(eq=False)
+class Defining:
+    """Changes the flows, in one thread at a time; stages stand still only where the graph itself changes."""
+
+    _settings: LiveProject
+    analyses: Analyses
+    _tables: Tables
+    _catalog: WarehouseCatalog
+    _journal: Journal
+    _materializer: Materializer
+    _replicas: Replicas
+    _procedures: ProcedureSet
+    _flows: FlowSet
+    _builder: Builder
+    _executor: Executor
+    _declared: Declared = field(default_factory=dict, init=False)
+    _planner: Planner | None = field(default=None, init=False)
+    """Who planned the flows."""
+
+    def open(self, procedures: Sequence[Procedure], approve: Callable[[Definitions], None]) -> None:
+        """Opens the procedures, the flows of the project's files and those that programs declared before.
+
+        `approve` raises where flows are not to be taken as they are.
+        """
+        self._procedures.open(procedures)
+        declared = {
+            record.name.casefold(): (record.name, record.text)
+            for record in self._journal.records.flows.values()
+            if record.text is not None and not record.is_archived
+        }
+        definitions = self.plan(declared)
+        approve(definitions)
+        self.take(definitions)
+
+    def read_again(self) -> None:
+        """Takes the project's files as they are now, new ones too and without those that went."""
+        self._define(self._declared)
+
+    def build_again(self, name: str) -> None:
+        """Builds a flow again from its inputs, and then the flows that read it."""
+        if name in self._procedures:
+            raise DefiniteError(
+                f"{name} holds what a procedure gave, which is not called again with the same changes",
+                hint="give the procedure another name: it is then called with all rows",
+            )
+        flow = self._flows.get(name).plan
+        if flow.entry.is_versioned:
+            raise DefiniteError(
+                f"{name} keeps history, which cannot be made again from current rows",
+                where=flow.flow.where,
+                hint=f"if its source was not followed: `headgate refresh --table {flow.tables_read[0]}`; if its files are"
+                " damaged, restore a backup, or declare the dimension under another name",
+            )
+        again = {flow.name}
+        for running in self._flows:
+            if not again.isdisjoint(running.plan.tables_read):
+                again.add(running.plan.name)
+        self._define(self._declared, again)
+
+    def declare(self, name: str, sql: str) -> None:
+        """Adds a program's view, or replaces it."""
+        self._define({**self._declared, name.casefold(): (name, sql)})
+
+    def drop(self, name: str) -> None:
+        """Archives a program's flow."""
+        if name.casefold() not in self._declared:
+            raise DefiniteError(f"no program declared a flow {name}", hint="remove a project file's flow from its file")
+        self._define({place: found for place, found in self._declared.items() if place != name.casefold()})
+
+    def _define(self, declared: Declared, again: Collection[str] = ()) -> None:
+        self.take(self.plan(declared), again)
+
+    def plan(self, declared: Declared | None = None, files: Sequence[Path] | None = None) -> Definitions:
+        """The flows of the files as they are now and these of programs, planned; nothing is changed. Raises all mistakes."""
+        declared = self._declared if declared is None else declared
+        problems = Problems()
+        statements = read_statements(self._settings.current.flow_files if files is None else files, problems)
+        for name, sql in declared.values():
+            with problems.collected():
+                statements.append(view_statement(name, sql))
+        catalog = self._given()
+        planner = Planner(self.analyses, catalog, self._recorded_columns, self._planner)
+        fingerprints: dict[str, str] = {}
+
+        def make(definition: Flow) -> FlowPlan:
+            plan = planner.plan(definition, fingerprints)
+            self._refuse_changed_history(plan)
+            fingerprints[plan.name] = plan.fingerprint
+            catalog.add(plan.entry)
+            return plan
+
+        plans = [each.made for each in each_flow(statements, planner, make, problems) if each.made is not None]
+        raise_all(problems)
+        self._planner = planner
+        return Definitions(dict(declared), tuple(plans), planner, fingerprints)
+
+    def _given(self) -> WarehouseCatalog:
+        """What flows may read besides each other: source tables, damaged ones too, and what procedures make of them."""
+        catalog = self._catalog.sources_only()
+        for damaged in self._replicas.damaged:
+            catalog.add(damaged)
+        for stage in self._procedures.over_replicas():
+            entry = self._catalog.find(stage.name)
+            assert entry is not None
+            catalog.add(entry)
+        return catalog
+
+    def take(self, definitions: Definitions, again: Collection[str] = ()) -> None:
+        """Makes these flows the warehouse's: opens, builds, replaces and archives as needed.
+
+        What is replaced answers until everything that takes its place is built; then all of it changes at once. Stages go on
+        meanwhile, unless there are procedures, whose zones must not be ahead of each other.
+        """
+        with self._executor.paused() if self._procedures else nullcontext():
+            self._take(definitions, again)
+
+    def _take(self, definitions: Definitions, again: Collection[str]) -> None:
+        plans = definitions.plans
+        # Flows that were damaged, or over something damaged, are tried again.
+        self._flows.take_back()
+        stale = {plan.name for plan in plans if plan.name in again or self.is_stale(plan)}
+        renewed = set(again)
+        """Flows whose definition is as it was: what fails when such a flow is built says nothing against the definition."""
+        opened = self._open_all(
+            [plan for plan in plans if plan.name not in stale and self._flows.find(plan.name) is None]
+        )
+        with self._executor.paused():
+            for plan in plans:
+                if self._is_over_damaged(plan):
+                    stale.discard(plan.name)
+                elif plan.name not in stale and not self._keep_whole(plan, definitions, renewed, opened):
+                    stale.add(plan.name)
+                    renewed.add(plan.name)
+            self._procedures.open_late()
+        over_replaced = [stage.name for stage in self._procedures.over_flows() if stage.procedure.on in stale]
+        try:
+            if stale or self._procedures.unbuilt:
+                job, failures = self._bring_inputs(plans, stale, over_replaced)
+                self._procedures.build(job, failures)
+                self._build_all(definitions, stale, renewed - set(again), job, failures)
+                self._procedures.begin_anew(over_replaced)
+                self._procedures.open_late()
+                self._procedures.build(job, failures)
+        finally:
+            self._flows.held = {}
+            self._builder.end()
+        self._procedures.require_all()
+        live = {plan.name for plan in plans}
+        gone = self.gone(live)
+        if gone:
+            self._journal.record([(FLOW_ARCHIVED, {"name": name}) for name in gone])
+        with self._executor.paused():
+            for name in gone:
+                self._flows.remove(name)
+            self._flows.order(plan.name for plan in plans)
+        self._declared = dict(definitions.declared)
+        self.analyses.keep_used()
+
+    def gone(self, live: Collection[str]) -> list[str]:
+        """The flows of the ledger that are not among the live ones."""
+        return [
+            name for name, record in self._journal.records.flows.items() if not record.is_archived and name not in live
+        ]
+
+    def bring(self, tables: Collection[str], job: JobId, leave: Collection[str] = ()) -> Sequence[BaseException]:
+        """Brings tables to a job, as far as that is possible; where no stage may run, all but those to leave, in this thread.
+
+        Gives why tables lag behind.
+        """
+        if self._executor.is_paused:
+            self._executor.run_here(job, leave)
+        else:
+            self._executor.settle(tables, job)
+        return all_failures(self._tables, self._executor, self._replicas)
+
+    def _bring_inputs(
+        self, plans: Iterable[FlowPlan], stale: Collection[str], leave: Collection[str]
+    ) -> tuple[JobId, Sequence[BaseException]]:
+        """Brings what stale flows and new procedures read to the newest job; what is to be replaced stays where it is."""
+        read = {name for plan in plans if plan.name in stale for name in plan.tables_read if name not in stale}
+        read |= self._procedures.read_by_unbuilt()
+        replaced = [stage.name for name in stale if (old := self._flows.find(name)) is not None for stage in old.stages]
+        known = [name for name in read if self._tables.find_damaged(name) is None]
+        with self._journal.lock:
+            job = self._journal.chain.newest
+            self._flows.held = dict.fromkeys([stored for name in known for stored in self._flows.stored(name)], job)
+        return job, self.bring(known, job, [*replaced, *leave, *self._procedures.unbuilt])
+
+    def _build_all(
+        self,
+        definitions: Definitions,
+        stale: Collection[str],
+        renewed: Collection[str],
+        job: JobId,
+        failures: Sequence[BaseException],
+    ) -> None:
+        """Builds the stale flows. One that replaces none, and reads none that is replaced, counts at once; all others count
+        together: a flow without the changes that its readers lack must not be theirs."""
+        replacing: list[BuiltFlow] = []
+        records = self._journal.records.flows
+        for plan in definitions.plans:
+            if plan.name not in stale or self._is_over_damaged(plan):
+                continue
+            try:
+                built = self._builder.build_or_defer(
+                    plan, definitions, job, failures, self._flows.find(plan.name) is not None
+                )
+            except FlowFailed as failure:
+                if plan.name not in renewed:
+                    raise
+                self._set_aside(plan, CorruptWarehouse(failure.what, where=failure.where, hint=failure.advice))
+                continue
+            waits = {each.flow.plan.name for each in replacing}
+            is_new = plan.name not in records or records[plan.name].is_archived
+            if is_new and waits.isdisjoint(plan.tables_read):
+                self._count([built], job)
+            else:
+                replacing.append(built)
+        # What they read may begin anew: they are built when they can be.
+        aside = {plan.name for plan in self._flows.aside}
+        failed = [replace(records[name], fingerprint="") for name in renewed if name in aside]
+        self._count(replacing, job, [(FLOW, record.body()) for record in failed])
+
+    def _count(self, built: Sequence[BuiltFlow], job: JobId, more: Entries = ()) -> None:
+        """Makes flows durable in one step; from then on they answer."""
+        if built or more:
+            tables = [(found, job) for each in built for table in each.flow.tables() for found in table.physical()]
+            entries = [entry for each in built for entry in self._entries(each)]
+            self._materializer.checkpoint(tables, [*entries, *more])
+            with self._executor.paused():
+                for each in built:
+                    self._flows.add(each.flow)
+
+    def _entries(self, built: BuiltFlow) -> list[tuple[str, dict[str, Any]]]:
+        """The flow's record; arrangements of the tables that its new ones replace are let go of."""
+        names = {table.name for table in built.flow.tables()}
+        stale = [record for record in self._journal.records.arrangements.values() if record.table in names]
+        forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
+        return [(FLOW, built.record.body()), *forgotten]
+
+    def is_stale(self, plan: FlowPlan) -> bool:
+        """Whether a flow has to be built: it is new, or computes in another way than the ledger's."""
+        record = self._journal.records.flows.get(plan.name)
+        return record is None or record.is_archived or record.fingerprint != plan.fingerprint
+
+    def _recorded_columns(self, flow: str) -> StructType | None:
+        record = self._journal.records.flows.get(flow)
+        if record is None or record.is_archived or record.columns is None:
+            return None
+        return StructType.fromJson(dict(record.columns))
+
+    def _refuse_changed_history(self, plan: FlowPlan) -> None:
+        record = self._journal.records.flows.get(plan.name)
+        if record is None or record.is_archived or not record.is_versioned or record.fingerprint == plan.fingerprint:
+            return
+        raise FlowError(
+            f"the definition of {plan.name} has changed, but its history cannot be made again from current rows",
+            where=plan.flow.where,
+            hint="give the new definition another name, or remove the flow and open the warehouse once to archive the table",
+        )
+
+    def _is_over_damaged(self, plan: FlowPlan) -> bool:
+        """Whether a flow reads a table that could not be opened: then it is not opened either."""
+        damaged = self._tables.damaged
+        below = next((name for name in plan.tables_read if name in damaged), None)
+        if below is None:
+            return False
+        self._set_aside(
+            plan, CorruptWarehouse(f"{plan.name} reads {below}: {damaged[below].what}", hint=damaged[below].advice)
+        )
+        return True
+
+    def _open_all(self, plans: Sequence[FlowPlan]) -> dict[str, RunningFlow | CorruptWarehouse]:
+        """Opens the tables of flows as the ledger has them, several at a time; gives the damage of those that have one."""
+
+        def opened(plan: FlowPlan) -> RunningFlow | CorruptWarehouse:
+            try:
+                return self._builder.open(plan, self._journal.records.flows[plan.name].generation, NO_JOB)
+            except CorruptWarehouse as damage:
+                return damage
+
+        with ThreadPoolExecutor(_OPENING_THREADS, "opening") as pool:
+            return dict(zip([plan.name for plan in plans], pool.map(opened, plans), strict=True))
+
+    def _keep_whole(
+        self,
+        plan: FlowPlan,
+        definitions: Definitions,
+        renewed: Collection[str],
+        opened: Mapping[str, RunningFlow | CorruptWarehouse],
+    ) -> bool:
+        """Goes on with a flow that computes as before; False when it has to be built again, because it or what it reads is
+        damaged."""
+        if not set(renewed).isdisjoint(plan.tables_read):
+            return False
+        found = opened.get(plan.name)
+        if isinstance(found, CorruptWarehouse):
+            if plan.entry.is_versioned:
+                self._set_aside(plan, found)
+                return True
+            _LOGGER.warning("a table is damaged and is built again: table=%s: %s", plan.name, found)
+            return False
+        if found is not None:
+            self._flows.add(found)
+        else:
+            self._flows.get(plan.name).plan = plan
+        record, text = self._journal.records.flows[plan.name], definitions.text_of(plan)
+        if record.text != text:
+            self._journal.record([(FLOW, replace(record, text=text).body())])
+        return True
+
+    def _set_aside(self, plan: FlowPlan, damage: CorruptWarehouse) -> None:
+        with self._executor.paused():
+            self._flows.set_aside(plan, damage)
