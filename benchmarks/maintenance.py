@@ -24,13 +24,13 @@ from benchmarks.shop import Shop, project
 from headgate import Warehouse
 from headgate.capture.memory import MemorySource
 
-LINES = {"tiny": 48_000, "small": 2_880_000, "full": 28_800_000}
-ROUNDS = {"tiny": 3, "small": 9, "full": 7}
-WARM_UP_JOBS = {"tiny": 4, "small": 20, "full": 30}
+LINES = {"tiny": 24_000, "small": 2_880_000, "full": 28_800_000}
+ROUNDS = {"tiny": 2, "small": 9, "full": 7}
+WARM_UP_JOBS = {"tiny": 2, "small": 20, "full": 30}
 """Until code is compiled and the footers of most files have been read: a warehouse that has been open for a while."""
-STREAM_JOBS = {"tiny": 10, "small": 210, "full": 210}
-MEMORY_ROWS = {"tiny": (20_000, 100_000), "small": (2_000_000, 10_000_000), "full": (2_000_000, 10_000_000)}
-OVERLAY_ROWS = {"tiny": 20_000, "small": 2_880_000, "full": 2_880_000}
+STREAM_JOBS = {"tiny": 5, "small": 210, "full": 210}
+MEMORY_ROWS = {"tiny": (10_000, 50_000), "small": (2_000_000, 10_000_000), "full": (2_000_000, 10_000_000)}
+OVERLAY_ROWS = {"tiny": 10_000, "small": 2_880_000, "full": 2_880_000}
 SPARK = {"spark.master": "local[2]", "spark.driver.memory": "6g"}
 
 HAND_WRITTEN = """

@@ -323,6 +323,8 @@ class Engine:
             failed = list(self.executor.failures)
             self.executor.resume()
             self.defining.read_again()
+            # What is defined otherwise now may have been tried as it was.
+            self.executor.resume()
         live = {stage.name for stage in self.flows.stages()}
         self.defining.bring([name for name in failed if name in live], self.journal.chain.newest)
 

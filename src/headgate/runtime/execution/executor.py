@@ -263,7 +263,8 @@ class Executor:
                         if not isinstance(error, FlowFailed):
                             _LOGGER.warning("stage stopped: stage=%s: %s", name, error)
                         failure = error
-                if failure is not None:
+                # One that was replaced meanwhile has failed in vain.
+                if failure is not None and stage in self._flows.stages():
                     self._failures[name] = failure
 
     def _inputs(self) -> list[StageInput]:
