@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import Cancelled, Location
+from headgate.runtime.reading.query_work import Interruption, TimeIsOver
 from headgate.runtime.reading.reads import Reads
 from headgate.runtime.signal import Signal
 from headgate.runtime.spark.partitions import Batches, ReadLimit
@@ -101,7 +103,7 @@ def test_many_at_once_read_once_and_count_as_one() -> None:
         return batches(1)
 
     with ThreadPoolExecutor(8) as pool:
-        found = [pool.submit(rows.batches, LIMIT, read) for rows in held]
+        found = [pool.submit(rows.batches, LIMIT, read, Interruption()) for rows in held]
         may_go.set()
         assert len({id(each.result(60)) for each in found}) == 1
     assert calls == [1] and running == [1] and reads.running == 0
@@ -116,8 +118,8 @@ def test_who_waits_for_a_read_that_fails_reads_by_itself() -> None:
         raise RuntimeError("called off")
 
     with pytest.raises(RuntimeError, match="called off"):
-        mine.batches(LIMIT, fail)
-    assert others.batches(LIMIT, lambda: batches(1)).rows == 1
+        mine.batches(LIMIT, fail, Interruption())
+    assert others.batches(LIMIT, lambda: batches(1), Interruption()).rows == 1
     assert reads.running == 0
 
 
@@ -129,14 +131,16 @@ def test_who_is_called_off_does_not_wait_for_the_read_of_another() -> None:
         assert may_go.wait(60)
         return batches(1)
 
-    def check() -> None:
-        raise Cancelled("the query was cancelled")
-
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(rows.batches, LIMIT, read)
+    called_off = Interruption()
+    with ThreadPoolExecutor(1) as pool, called_off.at_work():
+        other = pool.submit(rows.batches, LIMIT, read, Interruption())
         assert reading.wait(60)
+        with pytest.raises(TimeIsOver):
+            rows.batches(LIMIT, lambda: batches(2), called_off, time.monotonic())
+        waiting = threading.Timer(0.05, called_off.set)
+        waiting.start()
         with pytest.raises(Cancelled):
-            rows.batches(LIMIT, lambda: batches(2), check)
+            rows.batches(LIMIT, lambda: batches(2), called_off)
         may_go.set()
         assert other.result(60).to_arrow().to_pydict() == {"a": [1]}
 
@@ -144,6 +148,6 @@ def test_who_is_called_off_does_not_wait_for_the_read_of_another() -> None:
 def test_rows_go_with_the_last_answer() -> None:
     reads = Reads(Signal())
     held = reads.rows("q")
-    held.batches(LIMIT, lambda: batches(1))
+    held.batches(LIMIT, lambda: batches(1), Interruption())
     del held
-    assert reads.rows("q").batches(LIMIT, lambda: batches(2)).to_arrow().to_pydict() == {"a": [2]}
+    assert reads.rows("q").batches(LIMIT, lambda: batches(2), Interruption()).to_arrow().to_pydict() == {"a": [2]}

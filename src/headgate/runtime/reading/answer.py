@@ -98,15 +98,10 @@ class SnapshotAnswer:
         with self._timed() as until:
             work, interruption = self._reading.work, self._interruption
 
-            def check() -> None:
-                interruption.check()
-                if until is not None and time.monotonic() > until:
-                    raise TimeIsOver
-
             def read() -> Batches:
                 return work.run(lambda: self._result.read(limit), interruption, until)
 
-            return self._rows.batches(limit, read, check)
+            return self._rows.batches(limit, read, interruption, until)
 
     @contextmanager
     def _timed(self) -> Iterator[float | None]:

@@ -75,6 +75,44 @@ class Interruption:
         if self.is_set:
             raise Cancelled("the query was cancelled")
 
+    def wait(self, future: Future[Any], until: float | None = None) -> None:
+        """Waits for a future. Raises `Cancelled`, or `TimeIsOver` at an instant of the monotonic clock."""
+        left = None if until is None else max(0.0, until - time.monotonic())
+        wait((future, self.called_off), left, FIRST_COMPLETED)
+        if not future.done():
+            self.check()
+            raise TimeIsOver
+
+
+class Turn:
+    """One thread at a time, which may take its turn again inside; a query that waits for its turn can be called off."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: Future[None] | None = None
+        self._thread: int | None = None
+
+    @contextmanager
+    def taken(self, interruption: Interruption, until: float | None = None) -> Iterator[None]:
+        """Has the turn inside the block. Raises `Cancelled`, or `TimeIsOver` at an instant of the monotonic clock, while waiting."""
+        if self._thread == threading.get_ident():
+            yield
+            return
+        ended: Future[None] = Future()
+        while True:
+            with self._lock:
+                before = self._last
+                if before is None or before.done():
+                    self._last = ended
+                    break
+            interruption.wait(before, until)
+        self._thread = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._thread = None
+            ended.set_result(None)
+
 
 class QueryWork:
     """May be used by many threads."""

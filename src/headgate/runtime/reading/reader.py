@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Hashable, Sequence
 from copy import copy
-from threading import RLock
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -20,7 +19,7 @@ from headgate.errors import Location, SnapshotGone, UnknownTable
 from headgate.runtime.flows.flows import FlowPlan
 from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.reading.picking import picked_rows
-from headgate.runtime.reading.query_work import Interruption
+from headgate.runtime.reading.query_work import Interruption, Turn
 from headgate.runtime.reading.reads import Reads
 from headgate.runtime.reading.result import PickedResult, PlannedResult, Result
 from headgate.runtime.reading.spark_reading import SparkReading
@@ -43,9 +42,6 @@ from headgate.warehouse.versioned import Pin
 
 _QUERY = Location("query")
 
-_LOOK_SECONDS = 0.1
-"""How often a query that waits for another one's fragment looks whether it may wait on."""
-
 
 class Reader:
     """Answers from snapshots; may be used by many threads."""
@@ -66,7 +62,7 @@ class Reader:
         self._plan = plan
         self._storage = storage
         self.reads = Reads(signal)
-        self._evaluating = RLock()
+        self._evaluating = Turn()
         self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
 
     def begin(self, session: SparkSession, reading: SparkReading) -> None:
@@ -232,12 +228,8 @@ class Reader:
         plan = self._plan(name)
         if plan is None or plan.fragment is None:
             return self._stored(name).main.frame(self._session, job)
-        while not self._evaluating.acquire(timeout=_LOOK_SECONDS):
-            snapshot.interruption.check()
-        try:
+        with self._evaluating.taken(snapshot.interruption):
             return self._fragment_frame(snapshot, plan, job)
-        finally:
-            self._evaluating.release()
 
     def _fragment_frame(self, snapshot: Snapshot, plan: FlowPlan, job: JobId) -> DataFrame:
         """Runs what is not incremental; functions of context are evaluated once per job."""
@@ -264,7 +256,7 @@ class Reader:
 
     def forget_before(self, job: JobId) -> None:
         """Drops evaluated fragments of jobs that are no longer retained."""
-        with self._evaluating:
+        with self._evaluating.taken(Interruption()):
             self._evaluated = {place: rows for place, rows in self._evaluated.items() if place[2] >= job}
 
 

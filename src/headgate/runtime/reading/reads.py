@@ -7,11 +7,9 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from weakref import WeakValueDictionary
 
+from headgate.runtime.reading.query_work import Interruption, Turn
 from headgate.runtime.signal import Signal
 from headgate.runtime.spark.partitions import Batches, ReadLimit
-
-_LOOK_SECONDS = 0.1
-"""How often a reader that waits for another one looks whether it may wait on."""
 
 
 class Reads:
@@ -51,26 +49,22 @@ class Rows:
 
     def __init__(self, counted: Callable[[], AbstractContextManager[None]]) -> None:
         self.counted = counted
-        self._lock = threading.Lock()
+        self._turn = Turn()
         self._read: dict[ReadLimit, Batches] = {}
 
     def batches(
-        self, limit: ReadLimit, read: Callable[[], Batches], check: Callable[[], None] = lambda: None
+        self, limit: ReadLimit, read: Callable[[], Batches], interruption: Interruption, until: float | None = None
     ) -> Batches:
         """What was read before, or is being read; whoever waits reads by itself when that fails or is called off.
 
-        `check` raises when the caller is to wait no longer.
+        Raises `Cancelled`, or `TimeIsOver` at an instant of the monotonic clock.
         """
-        while not self._lock.acquire(timeout=_LOOK_SECONDS):
-            check()
-        try:
+        with self._turn.taken(interruption, until):
             found = self._read.get(limit)
             if found is None:
                 with self.counted():
                     found = self._read[limit] = read()
             return found
-        finally:
-            self._lock.release()
 
     def unread(self) -> Rows:
         """The same, to be held in its place once nobody reads it any more."""
