@@ -17,12 +17,10 @@ from headgate.warehouse.store import no_step
 class PlainWeights(Executor):
     """Plain MINIMUM COST: a stage's weight follows all of its own input, also what another stage of its zone blocks."""
 
-    def _inputs(self) -> list[StageInput]:
-        return [
-            StageInput(stage.name, None, input_rows(stage, wanted, self._batches.chain, self._tables))
-            for stage in self._flows.stages()
-            if (wanted := self._wanted.get(stage.name)) is not None and wanted > stage.target.through
-        ]
+    def _input(self, stage: Stage, reach: JobId) -> StageInput:
+        return StageInput(
+            stage.name, None, input_rows(stage, self._wanted[stage.name], self._batches.chain, self._tables)
+        )
 
 
 class OneByOne(Executor):

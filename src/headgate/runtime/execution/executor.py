@@ -1,7 +1,7 @@
 """The executor: brings tables to the jobs that are wanted of them.
 
 A stage is wanted at a job; it goes there as soon as what it reads is there, and takes all the jobs that it lacks as one
-batch. Each stage has a thread of its own, so that stages work on different jobs at the same time.
+batch. Stages share a few threads, and work on different jobs at the same time.
 
 What fails on its data stays failed until `resume`, a view until a later job is wanted of it, whose data may heal what
 failed: everything that needs it is told why, everything else goes on. Other problems (a full disk, a lost connection)
@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 
 from headgate.capture.source import Source
 from headgate.delta.changes import NO_JOB, JobId
@@ -26,6 +27,7 @@ from headgate.runtime.execution.weights import StageInput, input_rows, zone_awar
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.signal import Signal
 from headgate.runtime.spark.pools import pool
+from headgate.runtime.spark.threads import DaemonThreads
 from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.maintenance import advance, batch_ends, run_stages
 from headgate.runtime.stages.stage import Stage, zone_of
@@ -35,6 +37,8 @@ from headgate.runtime.tables.tables import Tables
 _LOGGER = logging.getLogger(__name__)
 
 _REMEMBERED_RUNS = 10_000
+MOST_STAGES = 32
+"""Stages that run at the same time: they wait for Spark most of the time, and their small queries are run together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class StageRun:
 
 
 class Executor:
-    """Runs each stage in a thread of its own; the methods may be called from any thread."""
+    """Runs stages in threads of its own; the methods may be called from any thread."""
 
     def __init__(
         self,
@@ -64,18 +68,18 @@ class Executor:
         self._batches = batches
         self._signal = signal
         self._changed = threading.Condition()
-        """Wakes the threads of stages: a stage has moved or failed, something is wanted, or work is paused or ended."""
+        """A stage has ended."""
         self._wanted: dict[str, JobId] = {}
         self._failures: dict[str, BaseException] = {}
         self._pauses = 0
-        self._running = 0
+        self._running: dict[str, StageInput] = {}
+        """By the stage's name what it works on now."""
         self._closed = False
         self.executions = 0
         """How many batches have run."""
         self.runs: deque[StageRun] = deque(maxlen=_REMEMBERED_RUNS)
         """The latest of them."""
-        self._threads: dict[str, threading.Thread] = {}
-        """By the stage's name."""
+        self._threads = DaemonThreads("stage")
 
     # what is wanted
 
@@ -91,7 +95,6 @@ class Executor:
                 ):
                     self._failures.pop(stage.name, None)
                 self._wanted[stage.name] = max(upto, tried)
-            self._start(stages)
             self._notify()
 
     def arrived(self, tables: Collection[str], upto: JobId) -> bool:
@@ -157,7 +160,7 @@ class Executor:
         """No stage runs inside the block: the graph may change, and stages may be run by the caller."""
         with self._changed:
             self._pauses += 1
-            self._changed.wait_for(lambda: self._running == 0)
+            self._changed.wait_for(lambda: not self._running)
         try:
             yield
         finally:
@@ -191,27 +194,32 @@ class Executor:
                 self._failures = failed
 
     def close(self) -> None:
-        """Ends the threads once what they run is done; whoever waits is told."""
+        """Starts nothing any more and waits until what runs is done; whoever waits is told."""
         with self._changed:
             self._closed = True
             self._notify()
-        for thread in list(self._threads.values()):
-            thread.join()
+            self._changed.wait_for(lambda: not self._running)
 
     # inside
 
     def _notify(self) -> None:
-        """Has stages and waiting queries look again; called with the lock held."""
+        """Starts the stages that can go on, and has waiting queries look again; called with the lock held."""
+        if not self._closed and not self._pauses:
+            self._start()
         self._changed.notify_all()
         self._signal.notify()
 
-    def _start(self, stages: Iterable[Stage]) -> None:
-        """Sees to it that each of the stages has a thread; called with the lock held."""
-        for stage in stages:
-            if stage.name not in self._threads:
-                thread = threading.Thread(target=self._loop, args=[stage.name], name=f"stage {stage.name}", daemon=True)
-                self._threads[stage.name] = thread
-                thread.start()
+    def _start(self) -> None:
+        ready: list[tuple[Stage, JobId]] = []
+        for stage in self._flows.stages():
+            if len(self._running) < MOST_STAGES and stage.name not in self._running:
+                reach = self._reach(stage)
+                if reach is not None:
+                    self._running[stage.name] = self._input(stage, reach)
+                    ready.append((stage, reach))
+        weights = zone_aware(list(self._running.values())) if ready else {}
+        for stage, reach in ready:
+            self._threads.submit(partial(self._work, stage, reach, weights[stage.name]))
 
     def _ends(self, after: JobId, upto: JobId) -> list[JobId]:
         """Where batches end."""
@@ -222,58 +230,36 @@ class Executor:
         wanted = self._wanted.get(stage.name)
         if wanted is None or stage.name in self._failures:
             return None
-        tables = self._tables.by_name
-        reach = min([wanted, *(tables[name].through for name in stage.inputs)])
+        inputs = [self._tables.by_name.get(name) for name in stage.inputs]
+        if None in inputs:
+            return None
+        reach = min([wanted, *(table.through for table in inputs if table is not None)])
         zone = zone_of(stage)
         if zone is not None:
             others = [other.target.through for other in self._flows.stages() if zone_of(other) == zone]
             reach = JobId(min(reach, min(others) + 1))
         return reach if reach > stage.target.through else None
 
-    @contextmanager
-    def _work(self) -> Iterator[None]:
-        """One execution: entered with the lock held, which it gives back meanwhile."""
-        self._running += 1
-        self._changed.release()
+    def _work(self, stage: Stage, reach: JobId, weight: int) -> None:
+        failure: BaseException | None = None
         try:
-            yield
+            self._run(stage, reach, weight)
+        except Exception as error:
+            if not isinstance(error, FlowFailed):
+                _LOGGER.warning("stage stopped: stage=%s: %s", stage.name, error)
+            failure = error
         finally:
-            self._changed.acquire()
-            self._running -= 1
-            self.executions += 1
-            self._notify()
-
-    def _loop(self, name: str) -> None:
-        with self._changed:
-            while not self._closed:
-                stage = next((stage for stage in self._flows.stages() if stage.name == name), None)
-                if stage is None:
-                    self._threads.pop(name, None)
-                    return
-                reach = None if self._pauses else self._reach(stage)
-                if reach is None:
-                    self._changed.wait()
-                    continue
-                failure: BaseException | None = None
-                weight = zone_aware(self._inputs())[name]
-                with self._work():
-                    try:
-                        self._run(stage, reach, weight)
-                    except Exception as error:
-                        if not isinstance(error, FlowFailed):
-                            _LOGGER.warning("stage stopped: stage=%s: %s", name, error)
-                        failure = error
+            with self._changed:
                 # One that was replaced meanwhile has failed in vain.
                 if failure is not None and stage in self._flows.stages():
-                    self._failures[name] = failure
+                    self._failures[stage.name] = failure
+                del self._running[stage.name]
+                self.executions += 1
+                self._notify()
 
-    def _inputs(self) -> list[StageInput]:
-        """What the stages can work on now; called with the lock held."""
-        return [
-            StageInput(stage.name, zone_of(stage), input_rows(stage, reach, self._batches.chain, self._tables))
-            for stage in self._flows.stages()
-            if (reach := self._reach(stage)) is not None
-        ]
+    def _input(self, stage: Stage, reach: JobId) -> StageInput:
+        """What the stage can work on now; called with the lock held."""
+        return StageInput(stage.name, zone_of(stage), input_rows(stage, reach, self._batches.chain, self._tables))
 
     def _run(self, stage: Stage, reach: JobId, weight: int) -> None:
         after, began = stage.target.through, time.monotonic()
