@@ -31,6 +31,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError, EnvironmentProblem
+from headgate.runtime.spark.collecting import Collector
 from headgate.runtime.spark.environment import PRIVATE_UMASK, check_java
 from headgate.runtime.spark.health import SparkHealth
 from headgate.runtime.spark.pools import ALLOCATION_FILE, write_allocations
@@ -169,6 +170,11 @@ class SparkSessions:
     @property
     def small(self) -> SparkSession:
         return self._opened.result().small
+
+    @cached_property
+    def collector(self) -> Collector:
+        """Runs queries of the small session."""
+        return Collector(self.small)
 
     @property
     def bulk(self) -> SparkSession:

@@ -65,7 +65,8 @@ class Batch:
 
     def _views_of(self, session: SparkSession) -> BatchViews:
         if id(session) not in self._open:
-            self._open[id(session)] = BatchViews(session, self.kept)
+            collector = self.sessions.collector if session is self.sessions.small else None
+            self._open[id(session)] = BatchViews(session, self.kept, collector)
         return self._open[id(session)]
 
     def to_files(self, frame: DataFrame) -> str:

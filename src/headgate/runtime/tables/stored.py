@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headgate.delta.changes import NO_JOB, JobId
+from headgate.runtime.spark.collecting import Collector
 from headgate.runtime.spark.views import Views
 from headgate.runtime.tables.table_changes import TableChanges
 from headgate.warehouse.changes import ChangeSet, conform
@@ -143,11 +144,13 @@ def _as_typed(values: pa.Table, columns: tuple[str, ...], prefix: tuple[str, ...
 class BatchViews:
     """Views that the stages of one batch share: each table's changes and whole tables are entered once."""
 
-    def __init__(self, session: SparkSession, kept: KeptViews) -> None:
+    def __init__(self, session: SparkSession, kept: KeptViews, collector: Collector | None = None) -> None:
+        """`collector` runs small queries together with those of other batches."""
         self._views = Views(session)
         self._kept = kept
+        self._collector = collector
         kept.begin()
-        self._changes: dict[tuple[str, JobId, JobId], TableChanges | None] = {}
+        self._changes: dict[tuple[StoredTable, JobId, JobId], SharedChanges] = {}
         self._whole: dict[tuple[str, JobId], str] = {}
         self._pins: list[Pin] = []
 
@@ -162,16 +165,18 @@ class BatchViews:
         return self._views.of_frame(frame)
 
     def collect(self, text: str) -> tuple[pa.Table, StructType]:
-        return self._views.collect(text)
+        """Runs the query and brings its rows to the driver."""
+        # Nobody else is to wait for the scan of a large table.
+        if self._collector is None or self._pins:
+            return self._views.collect(text)
+        return self._collector.collect(text)
 
     def changes(self, table: StoredTable, after: JobId, upto: JobId) -> TableChanges | None:
         """The table's changes in (after, upto]."""
-        place = (table.name, after, upto)
+        place = (table, after, upto)
         if place not in self._changes:
-            found = table.changes(after, upto)
-            some = found is not None and found.rows
-            self._changes[place] = TableChanges(table.spec, found.read(), self._views) if found and some else None
-        return self._changes[place]
+            self._changes[place] = self._kept.lend_changes(self.session, table, after, upto)
+        return self._changes[place].read()
 
     def whole(self, table: StoredTable, job: JobId) -> str:
         """A view of all of the table's rows at the job."""
@@ -189,13 +194,39 @@ class BatchViews:
         self._views.close()
         for pin in self._pins:
             pin.release()
+        for table, after, upto in self._changes:
+            self._kept.take_changes_back(self.session, table, after, upto)
         self._kept.end()
 
 
+class SharedChanges:
+    """A table's changes in (after, upto], for the batches that are open at the same time; read when first asked for."""
+
+    def __init__(self, session: SparkSession, table: StoredTable, after: JobId, upto: JobId) -> None:
+        self.batches = 0
+        """How many have them."""
+        self._views = Views(session)
+        self._lock = Lock()
+        self._found = table.changes(after, upto)
+        self._spec = table.spec
+        self._read: TableChanges | None = None
+
+    def read(self) -> TableChanges | None:
+        with self._lock:
+            if self._read is None and self._found is not None and self._found.rows:
+                self._read = TableChanges(self._spec, self._found.read(), self._views)
+            return self._read
+
+    def close(self) -> None:
+        self._views.close()
+
+
 class KeptViews:
-    """Views of small tables, kept from batch to batch while the table does not change; batches may run in several threads."""
+    """Views that batches share, which may run in several threads: the changes that they take, and small tables, which are kept
+    from batch to batch while they do not change."""
 
     def __init__(self) -> None:
+        self._changes: dict[tuple[int, StoredTable, JobId, JobId], SharedChanges] = {}
         self._kept: dict[tuple[int, StoredTable], tuple[JobId, Views, str]] = {}
         self._retired: list[Views] = []
         self._batches = 0
@@ -215,6 +246,26 @@ class KeptViews:
                 self._retired = []
         for views in retired:
             views.close()
+
+    def lend_changes(self, session: SparkSession, table: StoredTable, after: JobId, upto: JobId) -> SharedChanges:
+        """The table's changes, until they are taken back."""
+        place = (id(session), table, after, upto)
+        with self._lock:
+            if place not in self._changes:
+                self._changes[place] = SharedChanges(session, table, after, upto)
+            shared = self._changes[place]
+            shared.batches += 1
+            return shared
+
+    def take_changes_back(self, session: SparkSession, table: StoredTable, after: JobId, upto: JobId) -> None:
+        place = (id(session), table, after, upto)
+        with self._lock:
+            shared = self._changes[place]
+            shared.batches -= 1
+            if shared.batches:
+                return
+            del self._changes[place]
+        shared.close()
 
     def view(self, session: SparkSession, table: StoredTable, job: JobId) -> str:
         # A table that is built anew has the name of the one that it replaces.

@@ -1,0 +1,176 @@
+"""Small queries that several stages run at the same time: those that come while others run are run together, as one query.
+
+Of a query over a few rows, most of the cost is planning and starting it. Many at once are parts of one UNION ALL: each part has a
+number, and its columns stand in slots of their types, which the parts share.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from headgate.dataflow.relation import quoted
+from headgate.runtime.spark.pools import POOL_PROPERTY
+from headgate.runtime.spark.threads import DaemonThreads
+
+MOST_TOGETHER = 16
+"""Parts of one query: the larger a plan, the longer the others wait for it."""
+_SLOTTED = (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    TimestampNTZType,
+    TimestampType,
+)
+"""Types whose columns can share a slot, besides texts of the default collation."""
+_PART = "__part"
+
+Slot = tuple[str, int]
+"""A type's name, and the number among the columns of that type."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    frame: DataFrame
+    schema: StructType
+    pool: str | None
+    rows: Future[pa.Table] = field(default_factory=Future)
+
+
+class Collector:
+    """Brings the rows of queries to the driver; may be used by many threads."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._waiting: deque[_Request] = deque()
+        self._at_work = 0
+        self._most_at_work = max(1, session.sparkContext.defaultParallelism)
+        self._threads = DaemonThreads("spark-collect")
+
+    def collect(self, text: str) -> tuple[pa.Table, StructType]:
+        """Runs the query, perhaps together with others."""
+        frame = self._session.sql(text)
+        schema = frame.schema
+        request = _Request(frame, schema, self._session.sparkContext.getLocalProperty(POOL_PROPERTY))
+        with self._lock:
+            self._waiting.append(request)
+            if self._at_work < self._most_at_work:
+                self._at_work += 1
+                self._threads.submit(self._work)
+        return request.rows.result(), schema
+
+    def _work(self) -> None:
+        while requests := self._next():
+            self._session.sparkContext.setLocalProperty(POOL_PROPERTY, requests[0].pool)  # type: ignore[arg-type]
+            _run(requests)
+
+    def _next(self) -> list[_Request]:
+        """Those that wait and can be run together, at most a fair share of them for each thread."""
+        with self._lock:
+            if not self._waiting:
+                self._at_work -= 1
+                return []
+            first = self._waiting.popleft()
+            if not _can_share(first.schema):
+                return [first]
+            share = min(MOST_TOGETHER, -(-(len(self._waiting) + 1) // self._most_at_work))
+            others = [request for request in self._waiting if _can_share(request.schema)][: share - 1]
+            for request in others:
+                self._waiting.remove(request)
+            return [first, *others]
+
+
+def _run(requests: Sequence[_Request]) -> None:
+    if len(requests) > 1:
+        try:
+            parts = _together([(request.frame, request.schema) for request in requests])
+        except (PySparkException, Py4JError):
+            # Whose fault it is shows when each is run by itself.
+            pass
+        else:
+            for request, rows in zip(requests, parts, strict=True):
+                request.rows.set_result(rows)
+            return
+    for request in requests:
+        try:
+            request.rows.set_result(request.frame.toArrow())
+        except BaseException as error:
+            request.rows.set_exception(error)
+
+
+def _can_share(schema: StructType) -> bool:
+    return all(isinstance(part.dataType, _SLOTTED) or part.dataType == StringType() for part in schema.fields)
+
+
+def _together(parts: Sequence[tuple[DataFrame, StructType]]) -> list[pa.Table]:
+    """The rows of each part, from one query."""
+    places = [_slots(schema) for _, schema in parts]
+    slots: dict[Slot, str] = {}
+    for place in places:
+        for slot in place:
+            slots.setdefault(slot, f"c{len(slots)}")
+    frames = []
+    for number, ((frame, schema), place) in enumerate(zip(parts, places, strict=True)):
+        columns = dict(zip(place, schema.names, strict=True))
+        frames.append(
+            frame.selectExpr(
+                f"{number} AS {_PART}",
+                *(
+                    f"{quoted(columns[slot])} AS {name}" if slot in columns else f"CAST(NULL AS {slot[0]}) AS {name}"
+                    for slot, name in slots.items()
+                ),
+            )
+        )
+    union = frames[0]
+    for frame in frames[1:]:
+        union = union.unionAll(frame)
+    rows = union.toArrow()
+    numbers = rows.column(_PART)
+    return [
+        rows.filter(pc.equal(numbers, number)).select([slots[slot] for slot in place]).rename_columns(schema.names)
+        for number, ((_, schema), place) in enumerate(zip(parts, places, strict=True))
+    ]
+
+
+def _slots(schema: StructType) -> list[Slot]:
+    """The slot of each column."""
+    seen: Counter[str] = Counter()
+    found = []
+    for part in schema.fields:
+        kind = part.dataType.simpleString()
+        found.append((kind, seen[kind]))
+        seen[kind] += 1
+    return found

@@ -1,0 +1,66 @@
+"""Small queries that are run together give what each gives by itself."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from headgate.runtime.spark import collecting
+from headgate.runtime.spark.collecting import Collector
+from headgate.runtime.spark.sessions import SparkSessions
+
+QUERIES = [
+    "SELECT id, id * 2 AS twice FROM range(3)",
+    "SELECT CAST(id AS STRING) AS text, id FROM range(2) WHERE id > 5",
+    "SELECT 'a' AS `a b`, 1.50BD AS price, true AS yes, CAST(NULL AS INT) AS nothing, X'00' AS bytes",
+    "SELECT TIMESTAMP '2024-01-01' AS at, DATE '2024-01-02' AS day, TIMESTAMP_NTZ '2024-01-03' AS plain, 1.5D AS number",
+    "SELECT array(1, 2) AS several",
+    "SELECT 1.5BD AS price, 12.125BD AS other, 'x' AS text, 'y' AS more",
+]
+
+
+def held(collector: Collector, queries: list[str], monkeypatch: pytest.MonkeyPatch) -> list[pa.Table | BaseException]:
+    """What each query gives, where all of them wait until the first ones end; and the collector runs them then."""
+    may_go, run = threading.Event(), collecting._run
+
+    def run_later(requests: object) -> None:
+        assert may_go.wait(60)
+        run(requests)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(collecting, "_run", run_later)
+    with ThreadPoolExecutor(len(queries)) as pool:
+        found = [pool.submit(lambda text=text: collector.collect(text)[0]) for text in queries]
+        while len(collector._waiting) + sum(each.done() for each in found) < len(queries) - collector._most_at_work:
+            threading.Event().wait(0.01)
+        may_go.set()
+        return [each.exception(60) or each.result() for each in found]
+
+
+def test_queries_that_wait_are_run_together(spark_sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = spark_sessions.small
+    together: list[int] = []
+    merged = collecting._together
+    monkeypatch.setattr(collecting, "_together", lambda parts: together.append(len(parts)) or merged(parts))
+    for query, rows in zip(QUERIES * 2, held(Collector(session), QUERIES * 2, monkeypatch), strict=True):
+        assert isinstance(rows, pa.Table)
+        alone = session.sql(query).toArrow()
+        assert rows.schema.types == alone.schema.types and rows.column_names == alone.column_names
+        assert rows.to_pylist() == alone.to_pylist()
+    assert sum(together) >= 4
+
+
+def test_one_that_fails_fails_alone(spark_sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = ["SELECT id FROM range(2)"] * 5
+    queries[3] = "SELECT CAST(id - 1 AS INT) / CAST(id AS INT) AS id FROM range(2)"
+    found = held(Collector(spark_sessions.small), queries, monkeypatch)
+    assert isinstance(found.pop(3), PySparkException)
+    assert all(isinstance(rows, pa.Table) and rows.to_pylist() == [{"id": 0}, {"id": 1}] for rows in found)
+
+
+def test_a_query_that_cannot_be_read_is_told_at_once(spark_sessions: SparkSessions) -> None:
+    with pytest.raises(PySparkException):
+        Collector(spark_sessions.small).collect("SELECT nothing FROM range(2)")
