@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,18 +26,22 @@ QUERIES = [
 
 
 def held(collector: Collector, queries: list[str], monkeypatch: pytest.MonkeyPatch) -> list[pa.Table | BaseException]:
-    """What each query gives, where all of them wait until the first ones end; and the collector runs them then."""
-    may_go, run = threading.Event(), collecting._run
+    """What each query gives, where none is run before all have been asked."""
+    may_go, asked, run, request = threading.Event(), threading.Semaphore(0), collecting._run, collecting._Request
 
-    def run_later(requests: object) -> None:
+    def run_later(requests: Sequence[collecting._Request]) -> None:
         assert may_go.wait(60)
-        run(requests)  # type: ignore[arg-type]
+        run(requests)
+
+    def make_request(*parts: Any) -> collecting._Request:
+        asked.release()
+        return request(*parts)
 
     monkeypatch.setattr(collecting, "_run", run_later)
+    monkeypatch.setattr(collecting, "_Request", make_request)
     with ThreadPoolExecutor(len(queries)) as pool:
         found = [pool.submit(lambda text=text: collector.collect(text)[0]) for text in queries]
-        while len(collector._waiting) + sum(each.done() for each in found) < len(queries) - collector._most_at_work:
-            threading.Event().wait(0.01)
+        assert all(asked.acquire(timeout=60) for _ in queries)
         may_go.set()
         return [each.exception(60) or each.result() for each in found]
 
@@ -64,3 +70,14 @@ def test_one_that_fails_fails_alone(spark_sessions: SparkSessions, monkeypatch: 
 def test_a_query_that_cannot_be_read_is_told_at_once(spark_sessions: SparkSessions) -> None:
     with pytest.raises(PySparkException):
         Collector(spark_sessions.small).collect("SELECT nothing FROM range(2)")
+
+
+def test_nobody_waits_for_a_spark_that_is_gone(spark_sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(requests: object) -> None:
+        raise ConnectionError("Spark is gone")
+
+    monkeypatch.setattr(collecting, "_run", lost)
+    collector = Collector(spark_sessions.small)
+    for _ in range(collector._most_at_work + 1):
+        with pytest.raises(ConnectionError, match="Spark is gone"):
+            collector.collect("SELECT 1 AS one")

@@ -20,14 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
-    ByteType,
     DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
+    NumericType,
     StringType,
     StructType,
     TimestampNTZType,
@@ -40,20 +34,7 @@ from headgate.runtime.spark.threads import DaemonThreads
 
 MOST_TOGETHER = 16
 """Parts of one query: the larger a plan, the longer the others wait for it."""
-_SLOTTED = (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    TimestampNTZType,
-    TimestampType,
-)
+_SLOTTED = (BinaryType, BooleanType, DateType, NumericType, TimestampNTZType, TimestampType)
 """Types whose columns can share a slot, besides texts of the default collation."""
 _PART = "__part"
 
@@ -94,8 +75,14 @@ class Collector:
 
     def _work(self) -> None:
         while requests := self._next():
-            self._session.sparkContext.setLocalProperty(POOL_PROPERTY, requests[0].pool)  # type: ignore[arg-type]
-            _run(requests)
+            try:
+                self._session.sparkContext.setLocalProperty(POOL_PROPERTY, requests[0].pool)  # type: ignore[arg-type]
+                _run(requests)
+            except BaseException as error:
+                # Spark may be dead; nobody may wait for good.
+                for request in requests:
+                    if not request.rows.done():
+                        request.rows.set_exception(error)
 
     def _next(self) -> list[_Request]:
         """Those that wait and can be run together, at most a fair share of them for each thread."""
