@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class FlowSet:
-    """The open flows, beside the replicas and procedures. They change only while no executor runs stages."""
+    """The open flows, beside the replicas and procedures. A flow is replaced whole: stages and queries find the old one or the new one."""
 
     _tables: Tables
     _catalog: WarehouseCatalog
