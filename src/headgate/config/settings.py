@@ -87,7 +87,9 @@ class ProjectLimits(Settings):
     small_table_rows: Count = 4_000
     """Tables up to this size are read whole rather than looked up, and need no arrangement."""
     batch_rows: Count = 250_000
-    """Source changes up to this many are processed in the driver's memory; a larger job runs from files."""
+    """Changes up to this many are processed in the driver's memory; of more, rows stay in files."""
+    way: Literal["narrow", "wide", "recompute"] | None = None
+    """How stages take their batches; by default each batch is taken in the way that costs least."""
 
 
 class BackgroundSettings(Settings):

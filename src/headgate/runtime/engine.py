@@ -51,6 +51,7 @@ from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.procedures import Procedure
 from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.stages.ways import Way, Ways
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import RESNAPSHOT, STREAM_MARKED
@@ -129,8 +130,9 @@ class Engine:
             lambda: sessions.bulk,
             step,
         )
+        ways = Ways(limits.batch_rows, None if limits.way is None else Way(limits.way))
         self.batches = batches = BatchFactory(
-            journal.chain, sessions, self.tables.kept, self.scratch, limits.batch_rows, journal.settle
+            journal.chain, sessions, self.tables.kept, self.scratch, limits.batch_rows, ways, journal.settle
         )
         materializer = Materializer(journal, self.tables, sessions)
         self._cuts = Cuts(self.sources, journal, clock)

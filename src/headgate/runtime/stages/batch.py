@@ -21,6 +21,7 @@ from headgate.delta.changes import JOB, WEIGHT, JobId
 from headgate.runtime.spark.pools import POOL_PROPERTY
 from headgate.runtime.spark.scratch import Scratch
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.stages.ways import Ways
 from headgate.runtime.tables.jobs import JobChain
 from headgate.runtime.tables.stored import BatchViews, KeptViews
 from headgate.warehouse.changes import ChangeSet
@@ -49,6 +50,7 @@ class Batch:
     scratch: Scratch
     many_rows: int
     """From here on rows stay in files and the session with code generation is used."""
+    ways: Ways
     settle: Callable[[], None]
     """Makes every closed job durable: called before something outside learns of one."""
     transaction_changes: dict[tuple[str, JobId, JobId], TransactionChanges | None] = field(default_factory=dict)
@@ -102,6 +104,7 @@ class BatchFactory:
     kept: KeptViews
     scratch: Scratch
     many_rows: int
+    ways: Ways
     settle: Callable[[], None]
 
     @contextmanager
@@ -109,7 +112,7 @@ class BatchFactory:
         """A batch, whose Spark jobs go into a pool of Spark's scheduler if one is named."""
         if pool is not None:
             self.sessions.context.setLocalProperty(POOL_PROPERTY, pool)
-        batch = Batch(self.chain, self.sessions, self.kept, self.scratch, self.many_rows, self.settle)
+        batch = Batch(self.chain, self.sessions, self.kept, self.scratch, self.many_rows, self.ways, self.settle)
         try:
             yield batch
         finally:
