@@ -1,8 +1,10 @@
-"""The way in which a stage takes a batch, one of three:
+"""The way in which a stage takes a batch.
 
     narrow      rows are Arrow tables in the driver
     wide        rows are files, which executors read and write; the same rules
     recompute   the query as written, at the batch's last job, and the difference from what the table holds
+
+A wide batch keeps each of its jobs, as a narrow one does; recomputing knows only the last.
 """
 
 from __future__ import annotations
