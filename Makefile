@@ -10,7 +10,7 @@ SCALE ?= small
 SECONDS ?= 1200
 SEED ?= 7
 DEMO_SECONDS ?= 60
-BENCHMARKS := maintenance peers capture gears snapshots zones riders rite firstquery restart flows
+BENCHMARKS := maintenance peers capture gears snapshots zones riders rite firstquery restart flows wide
 TINY := $(BENCHMARKS:%=tiny-%)
 FRESH := demo test
 BASE ?= HEAD~1

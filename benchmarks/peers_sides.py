@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headgate import Warehouse
 
@@ -57,14 +57,18 @@ class Copies:
         self._folder = folder
         for name in SMALL:
             self._write(name, warehouse.table(f"shop.{name}").to_arrow())
-        self._write("purchases", self._all("* FROM shop.purchases ORDER BY purc_id"))
-        self._write("lineitems", self._all(f"{LINE_COLUMNS} FROM shop.lineitems ORDER BY purc_id, line"))
+        self.write_sources()
         self._write("sales", self._all("* FROM store_sales ORDER BY ticket, item_sk"))
         self.item: pa.Table
         self.changed_purchases: pa.Table
         self.changed_lines: pa.Table
         self.touched: pa.Array
         self.take(pa.array([], pa.int64()))
+
+    def write_sources(self) -> None:
+        """Writes the copies of purchases and line items anew."""
+        self._write("purchases", self._all("* FROM shop.purchases ORDER BY purc_id"))
+        self._write("lineitems", self._all(f"{LINE_COLUMNS} FROM shop.lineitems ORDER BY purc_id, line"))
 
     def take(self, purchases: pa.Array) -> None:
         """Brings the copies of the sources up to date; `purchases` are the keys of those that changed."""
@@ -112,11 +116,18 @@ class SparkRecompute:
         self._session = session
 
     def answer(self) -> list[Row]:
+        return rows_of(self._session.sql(ANSWER.format(sales=f"({self._sales()})")).toArrow())
+
+    def sales(self) -> DataFrame:
+        """The flow's result."""
+        return self._session.sql(self._sales())
+
+    def _sales(self) -> str:
         views = {}
         for name in ("purchases", "lineitems", "item", *SMALL):
             views[name] = f"plain_{name}"
             self._session.read.parquet(*self._copies.files(name)).createOrReplaceTempView(views[name])
-        return rows_of(self._session.sql(ANSWER.format(sales=f"({SALES.format(**views)})")).toArrow())
+        return SALES.format(**views)
 
 
 class DuckRecompute:

@@ -24,8 +24,8 @@ def cost(action: Callable[[], object]) -> Cost:
     return Cost(time.perf_counter() - began, processor_seconds() - used)
 
 
-def processor_seconds() -> float:
-    """Of this process and its descendants, those included that have ended and were waited for."""
+def processor_seconds(process: int | None = None) -> float:
+    """Of a process, or this one, and its descendants, those included that have ended and were waited for."""
     children: dict[int, list[int]] = defaultdict(list)
     spent: dict[int, int] = {}
     for place in Path("/proc").iterdir():
@@ -36,9 +36,9 @@ def processor_seconds() -> float:
                 continue  # ended meanwhile
             spent[int(place.name)] = sum(int(ticks) for ticks in fields[11:15])
             children[int(fields[1])].append(int(place.name))
-    total, left = 0, [os.getpid()]
+    total, left = 0, [os.getpid() if process is None else process]
     while left:
-        process = left.pop()
-        total += spent.get(process, 0)
-        left += children[process]
+        each = left.pop()
+        total += spent.get(each, 0)
+        left += children[each]
     return total / _TICKS

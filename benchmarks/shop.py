@@ -192,6 +192,27 @@ class Shop:
                 rows += self._delete(source, numbers)
         return rows
 
+    def commit_change(self, source: MemorySource, lines: int, chunk: int = 20_000) -> None:
+        """One transaction of about so many changed line items: half are of new purchases, the rest is overwritten or deleted.
+
+        A purchase may be overwritten again and again; one that is deleted is gone for good.
+        """
+        purchases = max(4, lines // LINES_PER_PURCHASE)
+        fresh = self.new_numbers(purchases // 2)
+        there = np.setdiff1d(np.arange(self._pool, self.purchases), np.array(sorted(self._gone), dtype=np.int64))
+        old = self._random.choice(there, purchases - len(fresh), replace=False)
+        deleted = old[: len(old) // 2]
+        self._gone.update(deleted.tolist())
+        with source.transaction() as transaction:
+            written = np.concatenate([fresh, old[len(old) // 2 :]])
+            for numbers in np.array_split(written, -(-len(written) // chunk)):
+                transaction.insert_many("purchases", self.purchase_rows(numbers))
+                transaction.insert_many("lineitems", self.line_rows(numbers, LINES_PER_PURCHASE))
+            for numbers in np.array_split(deleted, -(-len(deleted) // chunk)):
+                transaction.delete_many("purchases", pa.table({"purc_id": self.key(numbers)}))
+                gone = self.line_rows(numbers, LINES_PER_PURCHASE).select(["purc_id", "line"])
+                transaction.delete_many("lineitems", gone)
+
     def _set(self, source: MemorySource, numbers: np.ndarray) -> int:
         with source.transaction() as transaction:
             lines = self.line_rows(numbers, LINES_PER_PURCHASE)

@@ -1,0 +1,30 @@
+"""Small jobs of the shop, in a process of its own, so that they run on any commit: processor seconds of one job, the median.
+
+python benchmarks/wide_small_jobs.py LINES JOBS
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.maintenance import load
+from benchmarks.processor import cost
+from benchmarks.report import median
+
+
+def main(lines: int, jobs: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+        loaded = load(Path(folder), lines, 10)
+        found = []
+        for _ in range(jobs):
+            loaded.shop.commit_job(loaded.source, "mixed")
+            found.append(cost(loaded.warehouse.refresh).processor)
+        loaded.warehouse.close()
+    sys.stdout.write(json.dumps({"processor": median(found)}) + "\n")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
