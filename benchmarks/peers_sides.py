@@ -174,13 +174,4 @@ def plain_answer(session: SparkSession, files: Sequence[str]) -> list[Row]:
     return rows_of(session.sql(ANSWER.format(sales="plain_sales")).toArrow())
 
 
-def pipelines_missing() -> str | None:
-    """Why Spark Declarative Pipelines cannot be run here; None when they can."""
-    try:
-        import pyspark.pipelines.spark_connect_pipeline  # noqa: F401
-    except Exception as error:
-        return f"Spark Declarative Pipelines need Spark Connect, which this environment lacks: {error}"
-    return None
-
-
 Side = Callable[[], list[Row]]
