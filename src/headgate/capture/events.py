@@ -46,6 +46,7 @@ class EventFile:
     commit_at: datetime
     """The commit time on its rows."""
     rows: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,18 @@ class Events:
     files: tuple[EventFile, ...]
     rows: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many events of one table a range of positions has."""
+
+    inline: int
+    in_files: int
+
+    @property
+    def rows(self) -> int:
+        return self.inline + self.in_files
 
 
 @dataclass(frozen=True, slots=True)

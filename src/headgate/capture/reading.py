@@ -8,8 +8,9 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from headgate.capture.events import COMMIT_TIME, TRANSACTION_FIELDS, from_micros, to_micros
+from headgate.capture.events import from_micros, to_micros
 from headgate.capture.frames import Header
+from headgate.capture.places import Stamps, stamped
 from headgate.delta.changes import BEGINNING
 from headgate.errors import ConfigError
 
@@ -26,27 +27,19 @@ def stamp_of(header: Header) -> datetime:
     return from_micros(stamp_micros(header.commit_at, header.initial))
 
 
-def concatenate_events(table: str, parts: Sequence[tuple[Header, slice, pa.Table]]) -> pa.Table | None:
-    """One table of events in the order of the parts; None when there are no rows. No work per row.
+def stamps_of(header: Header, table: str, part: slice) -> Stamps:
+    """What some transactions of a frame give to their rows of a table."""
+    group = header.group
+    times = np.full_like(group.commit_at[part], _BEGINNING) if header.initial else group.commit_at[part]
+    return Stamps(group.positions[part], times, group.rows[table][part])
 
-    A part is some transactions of a frame, and their rows.
-    """
+
+def concatenate_events(table: str, parts: Sequence[tuple[Stamps, pa.Table]]) -> pa.Table | None:
+    """One table of events in the order of the parts; None when there are no rows. No work per row."""
     if not parts:
         return None
-    groups = [(header.group, chosen, header.initial) for header, chosen, _ in parts]
-    counts = np.concatenate([group.rows[table][chosen] for group, chosen, _ in groups])
-    positions = np.repeat(np.concatenate([group.positions[chosen] for group, chosen, _ in groups]), counts)
-    times = np.repeat(
-        np.concatenate(
-            [np.where(initial, _BEGINNING, group.commit_at[chosen]) for group, chosen, initial in groups],
-        ),
-        counts,
-    )
-    rows = _concatenate(table, [rows for _, _, rows in parts]).combine_chunks()
-    shared = (pa.array(positions), pa.array(times).view(COMMIT_TIME))
-    for field, values in zip(TRANSACTION_FIELDS, shared, strict=True):
-        rows = rows.append_column(field, values)
-    return rows
+    stamps = Stamps(*(np.concatenate(each) for each in zip(*(stamps for stamps, _ in parts), strict=True)))
+    return stamped(_concatenate(table, [rows for _, rows in parts]).combine_chunks(), stamps)
 
 
 def _concatenate(table: str, parts: list[pa.Table]) -> pa.Table:

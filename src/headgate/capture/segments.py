@@ -39,13 +39,6 @@ class FrameEntry:
         """Of the frame and its files."""
         return self.end - self.start + sum(side.bytes for files in self.header.files.values() for side in files)
 
-    def touches(self, table: str, after: int, upto: int) -> bool:
-        """Whether a transaction in (after, upto] has rows of a table."""
-        group = self.header.group
-        return table in self.header.files or (
-            table in group.rows and bool(group.rows[table][group.part(after, upto)].any())
-        )
-
 
 def segment_path(folder: Path, first_position: int) -> Path:
     """The file of the segment that begins with this position."""

@@ -37,10 +37,11 @@ import pyarrow as pa
 
 from headgate.capture import frames
 from headgate.capture.durable import full_disk_is_named, replace_checked, sync_folder, write_all
-from headgate.capture.events import Committed, EventFile, Events, from_micros, to_micros
+from headgate.capture.events import Committed, EventFile, Events, Size, from_micros, to_micros
 from headgate.capture.frames import Group, Header
 from headgate.capture.loss import Loss, Losses
-from headgate.capture.reading import concatenate_events, stamp_of
+from headgate.capture.places import Place, Places, Stamps, read_rows
+from headgate.capture.reading import concatenate_events, stamp_of, stamps_of
 from headgate.capture.recovery import UNKNOWN, Expected, recover, remove_leftovers
 from headgate.capture.room import Room
 from headgate.capture.segments import SEGMENT_MAGIC, FrameEntry, list_segments, rewrite_segment, segment_path
@@ -248,46 +249,48 @@ class StreamLog:
         with self._sync_lock, full_disk_is_named(self.folder):
             self._mark.flush()
 
+    def size(self, table: str, after: int, upto: int) -> Size:
+        """How many events of the table the transactions in (after, upto] have; reads none of them."""
+        with self._lock:
+            headers = self._headers(after, upto)
+        inline = sum(
+            int(h.group.rows[table][h.group.part(after, upto)].sum()) for h in headers if table in h.group.rows
+        )
+        return Size(inline, sum(side.rows for header in headers for side in header.files.get(table, ())))
+
     def read(self, table: str, after: int, upto: int) -> Events:
         """The table's events of the transactions in (after, upto], in order."""
         with self._lock:
-            if self.loss is not None and self.loss.overlaps(after, upto):
-                raise self.loss.error()
-            chosen = [entry for entry in self._range(after, upto) if entry.touches(table, after, upto)]
+            chosen = self._places(table, after, upto)
+            files = self._files_of(table, after, upto)
             unwritten = [each for each in self._tail.between(after, upto) if table in each.rows]
-            descriptors = {
-                entry.segment: os.open(entry.segment, os.O_RDONLY) for entry in {e.segment: e for e in chosen}.values()
-            }
-        parts: list[tuple[Header, slice, pa.Table]] = []
-        files: list[EventFile] = []
-        size = 0
+            descriptors = {segment: os.open(segment, os.O_RDONLY) for segment in {place.segment for _, place in chosen}}
+        parts: list[tuple[Stamps, pa.Table]] = []
+        size = sum(file.bytes for file in files)
         try:
-            for entry in chosen:
-                inline = entry.header.inline.get(table)
-                if inline is not None:
-                    content = os.pread(descriptors[entry.segment], inline.length, entry.body + inline.offset)
-                    try:
-                        frames.check_rows(inline, content)
-                    except frames.BadFrame as error:
-                        raise self._lose(entry, str(error)).error() from None
-                    part = entry.header.group.part(after, upto)
-                    counts = entry.header.group.rows[table]
-                    first, rows = int(counts[: part.start].sum()), int(counts[part].sum())
-                    parts.append((entry.header, part, frames.decode_rows(content).slice(first, rows)))
-                    size += inline.length * rows // inline.rows
-                for side in entry.header.files.get(table, ()):
-                    path = str(self.files_folder / side.name)
-                    files.append(EventFile(path, entry.header.position, stamp_of(entry.header), side.rows))
-                    size += side.bytes
+            for entry, place in chosen:
+                try:
+                    rows = read_rows(place, descriptors[place.segment])
+                except frames.BadFrame as error:
+                    raise self._lose(entry, str(error)).error() from None
+                parts.append((place.stamps, rows))
+                size += place.inline.length * rows.num_rows // place.inline.rows
         finally:
             for descriptor in descriptors.values():
                 os.close(descriptor)
         for each in unwritten:
-            parts.append((each.header(), slice(0, 1), each.rows[table]))
+            parts.append((stamps_of(each.header(), table, slice(0, 1)), each.rows[table]))
             size += each.rows[table].nbytes
         events = concatenate_events(table, parts)
-        rows = (0 if events is None else events.num_rows) + sum(file.rows for file in files)
-        return Events(events, tuple(files), rows, size)
+        count = (0 if events is None else events.num_rows) + sum(file.rows for file in files)
+        return Events(events, files, count, size)
+
+    def places(self, table: str, after: int, upto: int) -> Places:
+        """Where the table's events of the transactions in (after, upto] lie; what is in memory alone is written first."""
+        self.sync(upto)
+        with self._lock:
+            chosen = self._places(table, after, upto)
+            return Places(tuple(place for _, place in chosen), self._files_of(table, after, upto))
 
     def transactions(self, after: int, upto: int) -> tuple[Committed, ...]:
         """The transactions in (after, upto], in order."""
@@ -511,6 +514,31 @@ class StreamLog:
             )
         chosen = self._entries[bisect_right(self._positions, after) :]
         return list(takewhile(lambda entry: entry.header.first <= upto, chosen))
+
+    def _places(self, table: str, after: int, upto: int) -> list[tuple[FrameEntry, Place]]:
+        """The frames with rows of the table."""
+        if self.loss is not None and self.loss.overlaps(after, upto):
+            raise self.loss.error()
+        found = []
+        for entry in self._range(after, upto):
+            inline = entry.header.inline.get(table)
+            if inline is None:
+                continue
+            part = entry.header.group.part(after, upto)
+            stamps = stamps_of(entry.header, table, part)
+            if stamps.counts.any():
+                first = int(entry.header.group.rows[table][: part.start].sum())
+                found.append((entry, Place(str(entry.segment), entry.body + inline.offset, inline, first, stamps)))
+        return found
+
+    def _files_of(self, table: str, after: int, upto: int) -> tuple[EventFile, ...]:
+        return tuple(
+            EventFile(
+                str(self.files_folder / side.name), entry.header.position, stamp_of(entry.header), side.rows, side.bytes
+            )
+            for entry in self._range(after, upto)
+            for side in entry.header.files.get(table, ())
+        )
 
     def _writable_segment(self, position: int) -> tuple[int, Path]:
         """The segment for the next frame; begins a new one when the last is full."""

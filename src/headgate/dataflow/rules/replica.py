@@ -9,6 +9,8 @@ key that is gone. The old image is the key's previous event in the batch, else t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from headgate.dataflow.relation import SIGNS, column_list, quoted
 from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT
 from headgate.delta.events import DELETE, OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT
@@ -18,22 +20,57 @@ TRANSACTION_AT = "__transaction_at"
 _ORDER = f"{POSITION}, {SEQUENCE}"
 
 
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """What events are besides upserts of whole rows and deletes: some leave values out, truncate, or were observed."""
+
+    partial: bool = False
+    truncated: bool = False
+    observed: bool = False
+
+
 def transaction_changes(
     columns: tuple[str, ...],
     key: tuple[str, ...],
     events: str,
     old: str | None,
-    *,
-    partial: bool,
-    truncated: bool,
-    observed: bool = False,
+    kinds: Kinds,
 ) -> str:
     """The query of changes per transaction: columns, `__commit_at`, position, transaction time, job, weight.
 
     `events` and `old` can stand behind FROM; `old` holds the replica's rows of (at least) the events' keys.
     """
+    last = _last_events(columns, key, events, old, kinds, POSITION)
+    return _steps(columns, key, last, (POSITION, TRANSACTION_AT, JOB))
+
+
+def job_changes(
+    columns: tuple[str, ...],
+    key: tuple[str, ...],
+    events: str,
+    old: str | None,
+    kinds: Kinds,
+    *,
+    single: bool,
+) -> str:
+    """The query of changes per job: columns, `__commit_at`, job, weight. `single` tells that the events are of one job."""
+    last = _last_events(columns, key, events, old, kinds, JOB)
+    if single and old is None:
+        names = column_list((*columns, COMMIT_AT, JOB))
+        return f"SELECT {names}, 1L AS {WEIGHT} FROM {last} WHERE {OP} <> {DELETE}"
+    return _steps(columns, key, last, (JOB,))
+
+
+def _last_events(
+    columns: tuple[str, ...],
+    key: tuple[str, ...],
+    events: str,
+    old: str | None,
+    kinds: Kinds,
+    moment: str,
+) -> str:
+    """The last event of each key in each transaction or job, and the rows from before as events at position -1."""
     images = column_list((*columns, COMMIT_AT))
-    keys = column_list(key)
     known = (
         f"SELECT {images}, {UPSERT} AS {OP}, -1L AS {POSITION}, 0L AS {SEQUENCE},"
         f" CAST(NULL AS TIMESTAMP) AS {TRANSACTION_AT}, 0L AS {JOB}, CAST(array() AS ARRAY<STRING>) AS {UNCHANGED} FROM {old}"
@@ -43,27 +80,37 @@ def transaction_changes(
         f" FROM {events} WHERE {OP} <> {TRUNCATE}"
     )
     parts = [arrived] if old is None else [known, arrived]
-    if truncated:
+    if kinds.truncated:
         parts.append(_truncations(columns, key, events, old))
     every = f"({' UNION ALL '.join(parts)})"
-    if partial:
+    if kinds.partial:
         every = _completed(columns, key, every)
-    numbered = (
-        f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {keys}, {POSITION} ORDER BY {SEQUENCE} DESC) AS __last FROM {every}"
+    if kinds.observed:
+        every = _that_differ(columns, column_list(key), _last_of(key, every, POSITION))
+    return _last_of(key, every, moment)
+
+
+def _last_of(key: tuple[str, ...], events: str, moment: str) -> str:
+    # By the key alone, so that all windows of a key take one exchange and one sort.
+    after = f"LEAD({moment}) OVER (PARTITION BY {column_list(key)} ORDER BY {_ORDER})"
+    return (
+        f"(SELECT * EXCEPT (__after) FROM (SELECT *, {after} AS __after FROM {events}) WHERE NOT {moment} <=> __after)"
     )
-    last = f"(SELECT * FROM ({numbered}) WHERE __last = 1)"
-    if observed:
-        last = _that_differ(columns, keys, last)
-    image = f"IF({OP} <> {DELETE}, struct({images}), NULL)"
+
+
+def _steps(columns: tuple[str, ...], key: tuple[str, ...], events: str, marks: tuple[str, ...]) -> str:
+    """Each event that arrived as the image before it that goes and its own that comes."""
+    image = f"IF({OP} <> {DELETE}, struct({column_list((*columns, COMMIT_AT))}), NULL)"
+    kept = ", ".join(marks)
     chained = (
-        f"(SELECT {POSITION}, {TRANSACTION_AT}, {JOB}, {image} AS __new,"
-        f" LAG({image}) OVER (PARTITION BY {keys} ORDER BY {POSITION}) AS __old FROM {last})"
+        f"(SELECT {kept}, {POSITION} AS __place, {image} AS __new,"
+        f" LAG({image}) OVER (PARTITION BY {column_list(key)} ORDER BY {_ORDER}) AS __old FROM {events})"
     )
     values = ", ".join(f"__image.{quoted(name)} AS {quoted(name)}" for name in (*columns, COMMIT_AT))
     return (
-        f"SELECT {values}, {POSITION}, {TRANSACTION_AT}, {JOB}, {WEIGHT} FROM"
-        f" (SELECT {POSITION}, {TRANSACTION_AT}, {JOB}, __sign AS {WEIGHT}, IF(__sign > 0, __new, __old) AS __image"
-        f" FROM {chained} {SIGNS} WHERE {POSITION} >= 0)"
+        f"SELECT {values}, {kept}, {WEIGHT} FROM"
+        f" (SELECT {kept}, __sign AS {WEIGHT}, IF(__sign > 0, __new, __old) AS __image"
+        f" FROM {chained} {SIGNS} WHERE __place >= 0)"
         f" WHERE __image IS NOT NULL"
     )
 
@@ -71,9 +118,9 @@ def transaction_changes(
 def _that_differ(columns: tuple[str, ...], keys: str, events: str) -> str:
     """Without the observed rows that are as the key's event before left it."""
     image = f"IF({OP} <> {DELETE}, struct({column_list(columns)}), NULL)"
-    before = f"LAG({image}) OVER (PARTITION BY {keys} ORDER BY {POSITION})"
+    before = f"LAG({image}) OVER (PARTITION BY {keys} ORDER BY {_ORDER})"
     compared = f"SELECT *, {OP} = {OBSERVED} AND {image} <=> {before} AS __same FROM {events}"
-    return f"(SELECT * FROM ({compared}) WHERE NOT __same)"
+    return f"(SELECT * EXCEPT (__same) FROM ({compared}) WHERE NOT __same)"
 
 
 def _truncations(columns: tuple[str, ...], key: tuple[str, ...], events: str, old: str | None) -> str:
@@ -108,9 +155,3 @@ def _completed(columns: tuple[str, ...], key: tuple[str, ...], events: str) -> s
         filled.append(f"LAST_VALUE({known}, true) {window}.v AS {quoted(name)}")
     rest = f"{COMMIT_AT}, {OP}, {POSITION}, {SEQUENCE}, {TRANSACTION_AT}, {JOB}, {UNCHANGED}"
     return f"(SELECT {', '.join(filled)}, {rest} FROM {events})"
-
-
-def job_changes(columns: tuple[str, ...], changes: str) -> str:
-    """Changes per transaction summed up per job."""
-    names = column_list((*columns, COMMIT_AT, JOB))
-    return f"SELECT {names}, SUM({WEIGHT}) AS {WEIGHT} FROM {changes} GROUP BY {names} HAVING SUM({WEIGHT}) <> 0"

@@ -21,6 +21,7 @@ from headgate.delta.changes import JOB, WEIGHT, JobId
 from headgate.runtime.spark.pools import POOL_PROPERTY
 from headgate.runtime.spark.scratch import Scratch
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.stages.event_files import EventFiles
 from headgate.runtime.stages.ways import Ways
 from headgate.runtime.tables.jobs import JobChain
 from headgate.runtime.tables.stored import BatchViews, KeptViews
@@ -54,6 +55,7 @@ class Batch:
     settle: Callable[[], None]
     """Makes every closed job durable: called before something outside learns of one."""
     transaction_changes: dict[tuple[str, JobId, JobId], TransactionChanges | None] = field(default_factory=dict)
+    event_files: dict[tuple[str, JobId, JobId], EventFiles] = field(default_factory=dict)
     _open: dict[int, BatchViews] = field(default_factory=dict)
     _folders: list[Path] = field(default_factory=list)
 
@@ -73,10 +75,14 @@ class Batch:
 
     def to_files(self, frame: DataFrame) -> str:
         """Writes rows that are too many for the driver into a folder that stays until the scratch folder is emptied."""
-        folder = self.scratch.new()
-        self._folders.append(folder)
+        folder = self.new_folder()
         frame.write.parquet(str(folder))
         return str(folder)
+
+    def new_folder(self) -> Path:
+        """A name for a folder of the scratch folder."""
+        self._folders.append(self.scratch.new())
+        return self._folders[-1]
 
     def appeared(self, spec: TableSpec, text: str, job: JobId, views: BatchViews) -> ChangeSet | None:
         """The rows of a query over the views as changes of one job that made them all."""

@@ -1,0 +1,142 @@
+"""Where the events of a table lie in a stream log, and how Spark's Python workers read them there.
+
+    driver     places (metadata) ──► task: reads its frames, tests their checksums, writes their events into a file
+    driver     ◄── the file's name
+
+Only the workers touch rows. What a worker runs is pickled whole: executors need PySpark and the same storage, not this package.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+
+from headgate.capture.events import COMMIT_TIME, TRANSACTION_FIELDS, EventFile
+from headgate.capture.frames import BadFrame, Inline, Numbers, check_rows, decode_rows
+
+_SHARE_BYTES = 8 << 20
+"""What one task reads."""
+_GROUP_BYTES = 16 << 20
+"""What a worker holds until it writes a row group."""
+
+SPOOLED = "file string, problem string"
+"""One row per task; with a problem there is no file."""
+_SPOOLED = pa.schema([("file", pa.string()), ("problem", pa.string())])
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class Stamps(NamedTuple):
+    """What transactions give to their rows of a table."""
+
+    positions: Numbers
+    commit_at: Numbers
+    """Microseconds since 1970."""
+    counts: Numbers
+    """Rows per transaction."""
+
+
+class Place(NamedTuple):
+    """Rows of one table in a frame: those of transactions that follow one another."""
+
+    segment: str
+    offset: int
+    inline: Inline
+    first: int
+    """How many of the frame's rows come before."""
+    stamps: Stamps
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The events of one table in a range of positions, all of them on the disk."""
+
+    frames: tuple[Place, ...]
+    files: tuple[EventFile, ...]
+
+    def shares(self, least: int) -> list[list[Place]]:
+        """The frames for so many tasks, or for more if they are large."""
+        total = sum(place.inline.length for place in self.frames)
+        most = max(1, min(_SHARE_BYTES, total // max(1, least)))
+        shares: list[list[Place]] = []
+        size = most
+        for place in self.frames:
+            if size >= most:
+                shares.append([])
+                size = 0
+            shares[-1].append(place)
+            size += place.inline.length
+        return shares
+
+
+def conform_events(events: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Events of the schema: those from before a column was added have NULL in it, those from before it was widened get its type."""
+    columns = []
+    for field in schema:
+        place = events.schema.get_field_index(field.name)
+        values = pa.nulls(events.num_rows, field.type) if place < 0 else events.column(place)
+        columns.append(values if values.type == field.type else values.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def read_rows(place: Place, descriptor: int) -> pa.Table:
+    """The rows of a place in its segment. Raises `BadFrame` if their bytes are damaged."""
+    content = os.pread(descriptor, place.inline.length, place.offset)
+    check_rows(place.inline, content)
+    return decode_rows(content).slice(place.first, int(place.stamps.counts.sum()))
+
+
+def stamped(rows: pa.Table, stamps: Stamps) -> pa.Table:
+    """Events from rows in the order of their transactions."""
+    positions = pa.array(np.repeat(stamps.positions, stamps.counts))
+    times = pa.array(np.repeat(stamps.commit_at, stamps.counts)).view(COMMIT_TIME)
+    for field, values in zip(TRANSACTION_FIELDS, (positions, times), strict=True):
+        rows = rows.append_column(field, values)
+    return rows
+
+
+def spooling_task(shares: Sequence[Sequence[Place]], schema: pa.Schema, folder: str) -> Task:
+    """For `mapInArrow`: the rows it is given are numbers of shares."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                # An attempt that Spark gives up leaves a file that nobody is told of.
+                file = f"{folder}/{number}-{context.taskAttemptId()}.parquet"
+                problem = _spool(shares[number], schema, file)
+                found = ([file], [None]) if problem is None else ([None], [problem])
+                yield pa.RecordBatch.from_arrays([pa.array(each, pa.string()) for each in found], schema=_SPOOLED)
+
+    return task
+
+
+def _spool(places: Sequence[Place], schema: pa.Schema, file: str) -> str | None:
+    """Writes the events of a share into a file, in order; tells of a damaged frame."""
+    held: list[pa.Table] = []
+    size = 0
+    sink = os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb")
+    with sink, pq.ParquetWriter(sink, schema, store_schema=False, write_page_checksum=True) as writer:
+        for number, place in enumerate(places, 1):
+            try:
+                with Path(place.segment).open("rb") as segment:
+                    rows = stamped(read_rows(place, segment.fileno()), place.stamps)
+            except BadFrame as error:
+                return f"{place.segment} at byte {place.offset}: {error}"
+            held.append(conform_events(rows, schema))
+            size += rows.nbytes
+            if size >= _GROUP_BYTES or number == len(places):
+                group = pa.concat_tables(held)
+                writer.write_table(group, row_group_size=group.num_rows)
+                held.clear()
+                size = 0
+    return None
