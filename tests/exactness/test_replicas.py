@@ -47,7 +47,7 @@ def test_many_changes_of_a_row_in_a_transaction_and_in_a_job_are_exact(world: Ma
     found.step(Insert("o", {"a": 1}), Update("o", {"a": 2, "n": 2}, key={"a": 1}))
 
 
-@pytest.mark.parametrize("limits", [{}, {"batch_rows": 1, "rows_per_file": 1, "small_table_rows": 1}])
+@pytest.mark.parametrize("limits", [{}, {"way": "wide", "rows_per_file": 1, "small_table_rows": 1}])
 def test_a_row_observed_as_it_was_has_not_changed(world: MakeWorld, limits: dict[str, int]) -> None:
     """A poll or a second load shows rows without saying whether anything happened to them."""
     found = world(TABLES, views=VIEWS, limits=limits)

@@ -175,7 +175,7 @@ LIMITS = [
     {},
     {"small_table_rows": 1, "rows_per_file": 2},
     # A smaller history is kept from files in every run, below.
-    pytest.param({"batch_rows": 2, "rows_per_file": 2}, marks=pytest.mark.thorough),
+    pytest.param({"way": "wide", "rows_per_file": 2}, marks=pytest.mark.thorough),
 ]
 
 
@@ -206,7 +206,7 @@ def test_late_events_take_their_place(spark_sessions: SparkSessions, tmp_path: P
 
 
 def test_a_late_event_splits_the_version_that_it_falls_into(spark_sessions: SparkSessions, tmp_path: Path) -> None:
-    history = History(tmp_path, limits={"batch_rows": 1, "rows_per_file": 2})
+    history = History(tmp_path, limits={"way": "wide", "rows_per_file": 2, "small_table_rows": 1})
     history.commit((1, 10, "a", "x"))
     history.commit((1, 30, "a", "y"))
     history.check()

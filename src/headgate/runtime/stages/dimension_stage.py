@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType, TimestampType
 
 from headgate.dataflow.flow import AutoCdc
-from headgate.dataflow.relation import column_list, quoted
+from headgate.dataflow.relation import column_list
 from headgate.dataflow.rules import scd, sequenced
 from headgate.delta.changes import BEGINNING, END_AT, POSITION, START_AT, SURROGATE_KEY, JobId
 from headgate.runtime.rows import version_chains
@@ -69,7 +69,7 @@ class DimensionStage:
         spec = self.target.spec
         if found.rows is None:
             views = batch.bulk_views
-            state = None if self.target.is_empty(after) else views.whole(self.target, after)
+            state = views.matching(self.target, after, self.flow.keys, found.view)
             frame = views.session.sql(self._query(found.view, state))
             return ChangeSet.of_files(spec, batch.to_files(frame), after, upto)
         old = self._touched(self.target, found.rows, after)
@@ -109,10 +109,7 @@ class DimensionStage:
         spec = self.target.spec
         if found.rows is None:
             views = batch.bulk_views
-            known = None
-            if not log.is_empty(after):
-                same = " AND ".join(f"k.{quoted(key)} <=> c.{quoted(key)}" for key in self.flow.keys)
-                known = f"(SELECT k.* FROM {views.whole(log, after)} k LEFT SEMI JOIN {found.view} c ON {same})"
+            known = views.matching(log, after, self.flow.keys, found.view)
             folder = batch.to_files(views.session.sql(self._logged(found.view, known)))
             arrived = views.of_frame(views.session.read.schema(log.spec.change_schema).parquet(folder))
             changes = batch.to_files(views.session.sql(self._history(arrived, known)))

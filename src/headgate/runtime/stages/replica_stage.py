@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, ByteType, LongType, StringType, StructF
 from headgate.capture.events import event_schema, row_schema
 from headgate.capture.places import conform_events
 from headgate.capture.source import Source, SourceTable
-from headgate.dataflow.relation import column_list, quoted
+from headgate.dataflow.relation import column_list
 from headgate.dataflow.rules import replica
 from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, POSITION, ROW_NUMBER, WEIGHT, JobId
 from headgate.delta.events import OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED
@@ -241,12 +241,10 @@ class ReplicaStage:
                 f" 1L AS {WEIGHT} FROM {events}"
             )
         kinds = found.kinds
-        old = None
-        if not self.target.is_empty(after):
-            old = views.whole(self.target, after)
-            if not kinds.truncated:
-                same = " AND ".join(f"o.{quoted(column)} <=> e.{quoted(column)}" for column in self.key)
-                old = f"(SELECT o.* FROM {old} o LEFT SEMI JOIN {events} e ON {same})"
+        if kinds.truncated:
+            old = None if self.target.is_empty(after) else views.whole(self.target, after)
+        else:
+            old = views.matching(self.target, after, self.key, events)
         if by_job:
             return replica.job_changes(self.columns, self.key, events, old, kinds, single=len(jobs) == 1)
         return replica.transaction_changes(self.columns, self.key, events, old, kinds)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headgate.dataflow.relation import quoted
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.runtime.spark.collecting import Collector
 from headgate.runtime.spark.views import Views
@@ -189,6 +190,13 @@ class BatchViews:
                 self._pins.append(pin)
                 self._whole[place] = self.of_frame(pin.frame(self.session))
         return self._whole[place]
+
+    def matching(self, table: StoredTable, job: JobId, columns: tuple[str, ...], keys: str) -> str | None:
+        """The table's rows at the job that have the column values of a row of the relation; None if it is empty."""
+        if table.is_empty(job):
+            return None
+        same = " AND ".join(f"w.{quoted(name)} <=> k.{quoted(name)}" for name in columns)
+        return f"(SELECT w.* FROM {self.whole(table, job)} w LEFT SEMI JOIN {keys} k ON {same})"
 
     def close(self) -> None:
         self._views.close()
