@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pytest
 from pyspark import cloudpickle
 
 from headgate.capture.events import event_schema, row_schema
-from headgate.capture.places import conform_events, spooling_task
+from headgate.capture.places import conform_events, spool
 from headgate.capture.segments import list_segments
 from headgate.capture.streamlog import StreamLog
 from headgate.dataflow.rules.replica import Kinds
@@ -80,7 +80,7 @@ def test_executors_give_the_events_that_the_log_gives(
         parts += [] if events.table is None else [events.table]
         expected = pa.concat_tables([conform_events(part, EVENTS) for part in parts])
         found = EventFiles(log, "t", after, upto)
-        found.spool(EVENTS, spark_sessions.bulk, tmp_path / f"spooled{number}")
+        found.spool(EVENTS, spark_sessions.context, tmp_path / f"spooled{number}")
         order = [("__position", "ascending"), ("__sequence", "ascending")]
         assert taken(found).equals(expected.sort_by(order))
         assert found.kinds == Kinds()
@@ -98,7 +98,7 @@ def test_footers_tell_what_the_events_are(spark_sessions: SparkSessions, log: St
     for position, (content, kinds) in contents.items():
         log.append(position, NOON + timedelta(seconds=position), {"t": content})
         found = EventFiles(log, "t", position - 1, position)
-        found.spool(EVENTS, spark_sessions.bulk, tmp_path / str(position))
+        found.spool(EVENTS, spark_sessions.context, tmp_path / str(position))
         assert found.kinds == kinds
 
 
@@ -109,7 +109,7 @@ def test_events_from_before_a_column_was_added_or_widened_are_brought_to_the_col
     log.append(1, NOON, {"t": pa.table([[1], [UPSERT], [[]], [0]], schema=narrow)})
     log.append(2, NOON, {"t": rows([2])})
     found = EventFiles(log, "t", 0, 2)
-    found.spool(EVENTS, spark_sessions.bulk, tmp_path / "spooled")
+    found.spool(EVENTS, spark_sessions.context, tmp_path / "spooled")
     assert taken(found).select(["id", "name"]).to_pylist() == [{"id": 1, "name": None}, {"id": 2, "name": "name 2"}]
 
 
@@ -122,7 +122,7 @@ def test_a_damaged_frame_is_a_loss(spark_sessions: SparkSessions, log: StreamLog
     segment.write_bytes(content)
     found = EventFiles(log, "t", 0, 8)
     with pytest.raises(HistoryLost, match=rf"{segment.name}: .*damaged at byte \d+: .*checksum"):
-        found.spool(EVENTS, spark_sessions.bulk, tmp_path / "spooled")
+        found.spool(EVENTS, spark_sessions.context, tmp_path / "spooled")
     assert log.loss is not None
 
 
@@ -137,13 +137,14 @@ def test_a_damaged_file_of_a_large_transaction_is_a_loss(log: StreamLog) -> None
 
 def test_workers_need_no_package(log: StreamLog, tmp_path: Path) -> None:
     log.append(1, NOON, {"t": rows([1, 2])})
-    task = spooling_task(log.places("t", 0, 1).shares(1), EVENTS, str(tmp_path))
+    share = (3, log.places("t", 0, 1).frames)
     script = (
         "import pickle, sys\n"
         "sys.modules['headgate'] = None\n"
-        "pickle.loads(sys.stdin.buffer.read())\n"
-        "assert not any(name.startswith('headgate.') for name in sys.modules)\n"
+        "task, share = pickle.load(sys.stdin.buffer)\n"
+        "print(*task(share))\n"
     )
-    content = cloudpickle.dumps(task)
-    assert pickle.loads(content)
-    subprocess.run([sys.executable, "-c", script], input=content, check=True)
+    content = cloudpickle.dumps((partial(spool, str(tmp_path), EVENTS), share))
+    done = subprocess.run([sys.executable, "-c", script], input=content, check=True, capture_output=True)
+    assert done.stdout.decode().split() == [f"{tmp_path}/3-0.parquet", "None"]
+    assert pq.read_table(tmp_path / "3-0.parquet").column("id").to_pylist() == [1, 2]

@@ -9,7 +9,7 @@ Only the workers touch rows. What a worker runs is pickled whole: executors need
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -26,12 +26,6 @@ _SHARE_BYTES = 8 << 20
 """What one task reads."""
 _GROUP_BYTES = 16 << 20
 """What a worker holds until it writes a row group."""
-
-SPOOLED = "file string, problem string"
-"""One row per task; with a problem there is no file."""
-_SPOOLED = pa.schema([("file", pa.string()), ("problem", pa.string())])
-
-Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Stamps(NamedTuple):
@@ -103,40 +97,27 @@ def stamped(rows: pa.Table, stamps: Stamps) -> pa.Table:
     return rows
 
 
-def spooling_task(shares: Sequence[Sequence[Place]], schema: pa.Schema, folder: str) -> Task:
-    """For `mapInArrow`: the rows it is given are numbers of shares."""
-
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                # An attempt that Spark gives up leaves a file that nobody is told of.
-                file = f"{folder}/{number}-{context.taskAttemptId()}.parquet"
-                problem = _spool(shares[number], schema, file)
-                found = ([file], [None]) if problem is None else ([None], [problem])
-                yield pa.RecordBatch.from_arrays([pa.array(each, pa.string()) for each in found], schema=_SPOOLED)
-
-    return task
-
-
-def _spool(places: Sequence[Place], schema: pa.Schema, file: str) -> str | None:
-    """Writes the events of a share into a file, in order; tells of a damaged frame."""
+def spool(folder: str, schema: pa.Schema, share: tuple[int, Sequence[Place]]) -> tuple[str, str | None]:
+    """What a task does: writes the events of its numbered share into a file, in order; gives its name, and what is damaged."""
+    number, places = share
+    context = TaskContext.get()
+    # An attempt that Spark gives up leaves a file that nobody is told of.
+    file = f"{folder}/{number}-{0 if context is None else context.taskAttemptId()}.parquet"
     held: list[pa.Table] = []
     size = 0
     sink = os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb")
     with sink, pq.ParquetWriter(sink, schema, store_schema=False, write_page_checksum=True) as writer:
-        for number, place in enumerate(places, 1):
+        for count, place in enumerate(places, 1):
             try:
                 with Path(place.segment).open("rb") as segment:
                     rows = stamped(read_rows(place, segment.fileno()), place.stamps)
             except BadFrame as error:
-                return f"{place.segment} at byte {place.offset}: {error}"
+                return file, f"{place.segment} at byte {place.offset}: {error}"
             held.append(conform_events(rows, schema))
             size += rows.nbytes
-            if size >= _GROUP_BYTES or number == len(places):
+            if size >= _GROUP_BYTES or count == len(places):
                 group = pa.concat_tables(held)
                 writer.write_table(group, row_group_size=group.num_rows)
                 held.clear()
                 size = 0
-    return None
+    return file, None

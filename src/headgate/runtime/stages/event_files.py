@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import SparkContext
 from pyspark.cloudpickle import register_pickle_by_value
-from pyspark.sql import SparkSession
 
 from headgate.capture import frames, places
-from headgate.capture.places import SPOOLED, spooling_task
+from headgate.capture.places import spool
 from headgate.capture.streamlog import StreamLog
 from headgate.dataflow.rules.replica import Kinds
 from headgate.delta.events import OBSERVED, OP, TRUNCATE, UNCHANGED
@@ -41,21 +42,21 @@ class EventFiles:
         self._spooled: list[str] = []
         self._kinds: Kinds | None = None
 
-    def spool(self, schema: pa.Schema, session: SparkSession, folder: Path) -> None:
+    def spool(self, schema: pa.Schema, context: SparkContext, folder: Path) -> None:
         """Has executors write the events that lie in frames into files of a new folder."""
         if not self._found.frames:
             return
         folder.mkdir(0o700, parents=True)
-        shares = self._found.shares(session.sparkContext.defaultParallelism)
-        numbers = session.range(0, len(shares), 1, len(shares))
-        written = numbers.mapInArrow(spooling_task(shares, schema, str(folder)), SPOOLED).collect()
-        problems = [row.problem for row in written if row.problem is not None]
-        if problems:
+        shares = self._found.shares(context.defaultParallelism)
+        # Not through `mapInArrow`: the first use of Spark's Python workers then takes half the time.
+        tasks = context.parallelize(enumerate(shares), len(shares))
+        written = tasks.map(partial(spool, str(folder), schema)).collect()
+        if problems := [problem for _, problem in written if problem is not None]:
             # Frame after frame, here: the log tells of a damaged one itself.
             for place in self._found.frames:
                 self._log.read(self._table, int(place.stamps.positions[0]) - 1, int(place.stamps.positions[-1]))
             raise TransientError(f"an executor could not read the stream log: {problems[0]}", hint="ask again")
-        self._spooled = [row.file for row in written]
+        self._spooled = [file for file, _ in written]
 
     @property
     def files(self) -> list[str]:

@@ -221,7 +221,7 @@ class ReplicaStage:
         place = (self.name, after, upto)
         if place not in batch.event_files:
             found = EventFiles(self.source.log, self.table, *self._positions(after, upto, batch))
-            found.spool(self._events, batch.sessions.bulk, batch.new_folder())
+            found.spool(self._events, batch.sessions.context, batch.new_folder())
             batch.event_files[place] = found
         return batch.event_files[place]
 
