@@ -208,6 +208,7 @@ def test_late_events_take_their_place(spark_sessions: SparkSessions, tmp_path: P
 def test_a_late_event_splits_the_version_that_it_falls_into(spark_sessions: SparkSessions, tmp_path: Path) -> None:
     history = History(tmp_path, limits={"way": "wide", "rows_per_file": 2, "small_table_rows": 1})
     history.commit((1, 10, "a", "x"))
+    history.close_job()
     history.commit((1, 30, "a", "y"))
     history.check()
     assert history.rows("by_name") == [(1, 30, "a", "y", 10, None)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headgate
+from headgate.capture.places import Place
 from headgate.capture.streamlog import StreamLog
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.stages import event_files
 from tests.exactness.conftest import MakeWorld
 from tests.exactness.model import Change, Delete, Dimension, Insert, Table, Truncate, Update
 from tests.exactness.world import View
@@ -73,6 +76,23 @@ def some_change(chosen: random.Random) -> Change:
         case "delete":
             return Delete("t", key)
     return Truncate("t") if chosen.random() < 0.3 else Insert("t", whole)
+
+
+def test_a_worker_that_dies_while_it_reads_events_costs_another_attempt(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    died, spool = tmp_path / "died", event_files.spool
+
+    def dying(folder: str, schema: pa.Schema, share: tuple[int, Sequence[Place]]) -> tuple[str, str | None]:
+        if not died.exists():
+            died.touch()
+            os._exit(1)
+        return spool(folder, schema, share)
+
+    monkeypatch.setattr(event_files, "spool", dying)
+    found = world(TABLES, views=VIEWS, limits=WIDE)
+    found.step(Insert("o", {"a": 1, "n": 1.0}), Insert("o", {"a": 2, "n": 1.0}))
+    assert died.exists()
 
 
 @pytest.fixture

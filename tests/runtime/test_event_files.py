@@ -95,11 +95,17 @@ def test_footers_tell_what_the_events_are(spark_sessions: SparkSessions, log: St
         4: (rows([1], OBSERVED), Kinds(truncated=True, observed=True)),
         5: (rows(list(range(300)), UPSERT, ("name",)), Kinds(partial=True)),
     }
+    null = rows([1]).set_column(0, ROWS.field("id"), pa.nulls(1, pa.int64()))
     for position, (content, kinds) in contents.items():
         log.append(position, NOON + timedelta(seconds=position), {"t": content})
         found = EventFiles(log, "t", position - 1, position)
         found.spool(EVENTS, spark_sessions.context, tmp_path / str(position))
         assert found.kinds == kinds
+        assert found.range_of("id") == (min(content["id"].to_pylist()), max(content["id"].to_pylist()))
+    log.append(6, NOON + timedelta(seconds=6), {"t": pa.concat_tables([rows([1]), null])})
+    found = EventFiles(log, "t", 5, 6)
+    found.spool(EVENTS, spark_sessions.context, tmp_path / "6")
+    assert found.range_of("id") is None
 
 
 def test_events_from_before_a_column_was_added_or_widened_are_brought_to_the_columns_of_now(

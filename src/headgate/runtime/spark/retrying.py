@@ -31,8 +31,9 @@ _PASSING = (
     "Failed to connect to",
     "RpcTimeout",
     "Futures timed out",
+    "Python worker exited unexpectedly",
 )
-"""What Spark says of a lost executor or connection, for which it has no condition."""
+"""What Spark says of a lost executor, worker or connection, for which it has no condition."""
 
 Found = TypeVar("Found")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from headgate.capture import frames, places
 from headgate.capture.places import spool
 from headgate.capture.streamlog import StreamLog
 from headgate.dataflow.rules.replica import Kinds
-from headgate.delta.events import OBSERVED, OP, TRUNCATE, UNCHANGED
+from headgate.delta.events import OBSERVED, OP, TRUNCATE, UNCHANGED, UPSERT
 from headgate.errors import CorruptWarehouse, TransientError
 from headgate.warehouse.changes import footer
 from headgate.warehouse.problems import translate
@@ -40,7 +40,6 @@ class EventFiles:
         self._table = table
         self._found = log.places(table, after, upto)
         self._spooled: list[str] = []
-        self._kinds: Kinds | None = None
 
     def spool(self, schema: pa.Schema, context: SparkContext, folder: Path) -> None:
         """Has executors write the events that lie in frames into files of a new folder."""
@@ -62,13 +61,30 @@ class EventFiles:
     def files(self) -> list[str]:
         return [*(file.path for file in self._found.files), *self._spooled]
 
-    @property
+    @cached_property
+    def _footers(self) -> list[pq.FileMetaData]:
+        with self.damage_named():
+            return [footer(file, Folder.at(file)) for file in self.files]
+
+    @cached_property
     def kinds(self) -> Kinds:
         """What the footers tell of the events; what they do not tell may be."""
-        if self._kinds is None:
-            with self.damage_named():
-                self._kinds = _kinds([footer(file, Folder.at(file)) for file in self.files])
-        return self._kinds
+        unchanged = [known for name, known in _statistics(self._footers) if name.startswith(f"{UNCHANGED}.")]
+        operations = [known for name, known in _statistics(self._footers) if name == OP]
+        last = max((OBSERVED if known is None else known.max for known in operations), default=UPSERT)
+        some_left_out = any(known is None or known.num_values > 0 for known in unchanged)
+        return Kinds(some_left_out, truncated=last >= TRUNCATE, observed=last >= OBSERVED)
+
+    def range_of(self, column: str) -> tuple[int, int] | None:
+        """Between which values a column of whole numbers lies; None when the footers do not tell, or some are NULL."""
+        lows, highs = [], []
+        for name, known in _statistics(self._footers):
+            if name == column:
+                if known is None or not known.has_min_max or known.null_count != 0:
+                    return None
+                lows.append(known.min)
+                highs.append(known.max)
+        return (min(lows), max(highs)) if lows else None
 
     @contextmanager
     def damage_named(self) -> Iterator[None]:
@@ -84,14 +100,11 @@ class EventFiles:
             raise
 
 
-def _kinds(footers: Iterable[pq.FileMetaData]) -> Kinds:
-    partial, operation = False, 0
+def _statistics(footers: Iterable[pq.FileMetaData]) -> Iterator[tuple[str, pq.Statistics | None]]:
+    """Of every column chunk its column's path and what is known of its values."""
     for metadata in footers:
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        for chunk in [group.column(number) for group in groups for number in range(metadata.num_columns)]:
-            known = chunk.statistics
-            if chunk.path_in_schema.startswith(f"{UNCHANGED}."):
-                partial = partial or known is None or known.num_values > 0
-            elif chunk.path_in_schema == OP:
-                operation = max(operation, OBSERVED if known is None or not known.has_min_max else known.max)
-    return Kinds(partial, operation >= TRUNCATE, operation >= OBSERVED)
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            for place in range(metadata.num_columns):
+                chunk = group.column(place)
+                yield chunk.path_in_schema, chunk.statistics

@@ -10,12 +10,21 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, ByteType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    IntegralType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from headgate.capture.events import event_schema, row_schema
 from headgate.capture.places import conform_events
 from headgate.capture.source import Source, SourceTable
-from headgate.dataflow.relation import column_list
+from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules import replica
 from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, POSITION, ROW_NUMBER, WEIGHT, JobId
 from headgate.delta.events import OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED
@@ -245,6 +254,11 @@ class ReplicaStage:
             old = None if self.target.is_empty(after) else views.whole(self.target, after)
         else:
             old = views.matching(self.target, after, self.key, events)
+            lead = self.target.spec.lead
+            whole_numbers = isinstance(self.target.spec.schema[lead].dataType, IntegralType)
+            if old is not None and whole_numbers and (found_range := found.range_of(lead)) is not None:
+                # Of new keys that follow the old ones nothing is read.
+                old = f"(SELECT * FROM {old} WHERE {quoted(lead)} BETWEEN {found_range[0]} AND {found_range[1]})"
         if by_job:
             return replica.job_changes(self.columns, self.key, events, old, kinds, single=len(jobs) == 1)
         return replica.transaction_changes(self.columns, self.key, events, old, kinds)
