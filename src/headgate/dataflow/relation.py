@@ -1,11 +1,10 @@
-"""What rules compute with: relations (SQL text) and key sets (values the driver knows)."""
+"""What rules compute with: relations (SQL text) and keys (values that only the run looks at)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import Protocol
 
 from headgate.delta.changes import JOB, WEIGHT
 
@@ -99,6 +98,13 @@ def netted(relation: Relation) -> Relation:
     )
 
 
+class KeyValues(Protocol):
+    """Values of keys, one column for each; what they are, only the run knows that made them."""
+
+    def select(self, places: list[int], /) -> KeyValues:
+        """The columns at these places."""
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """A restriction: only rows whose `columns` equal one of `values` (column by column, in order) are wanted.
@@ -107,7 +113,7 @@ class Keys:
     """
 
     columns: tuple[str, ...]
-    values: pa.Table
+    values: KeyValues
 
     def renamed(self, names: dict[str, str]) -> Keys | None:
         """The restriction on other names; columns without a new name are dropped."""

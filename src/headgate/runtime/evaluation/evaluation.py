@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 
-from headgate.dataflow.graph import Aggregate, AsOfJoin, Join, Node, Scan, scanned_tables, scans, uses
-from headgate.dataflow.lineage import table_column
-from headgate.dataflow.relation import Keys, Relation, as_changes, netted
-from headgate.dataflow.rulebook import RULES
+from headgate.dataflow.graph import Aggregate, AsOfJoin, Node, Scan, scans
+from headgate.dataflow.relation import Keys, Relation, netted
 from headgate.dataflow.rules.aggregate import Fused, fuse
 from headgate.dataflow.typed_graph import TypedGraph
-from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, WEIGHT, JobId
-from headgate.errors import FlowFailed
+from headgate.delta.changes import BEGINNING, JOB, WEIGHT, JobId
 from headgate.runtime.evaluation.inputs import Inputs
-from headgate.runtime.evaluation.settled import Settled, distinct_keys
-from headgate.runtime.evaluation.tracing import Tracer, looked_up_values
+from headgate.runtime.evaluation.rule_run import RuleRun
+from headgate.runtime.evaluation.settled import Settled, distinct_keys, distinct_rows
+from headgate.runtime.evaluation.tracing import Values
 from headgate.runtime.rows import chains
 from headgate.runtime.tables.stored import BatchViews, StoredTable
 
@@ -34,8 +33,8 @@ class TooMuchToRead(Exception):
     """The batch should be halved: its groups would be computed from too many rows."""
 
 
-class Evaluation:
-    """Implements `headgate.dataflow.run.Run` for one flow and one batch of jobs."""
+class Evaluation(RuleRun):
+    """The rules for one flow and one batch of jobs, on rows that the driver holds."""
 
     def __init__(
         self,
@@ -49,22 +48,12 @@ class Evaluation:
         newest_commit_at: Callable[[JobId], datetime | None],
         most_rows: int,
     ) -> None:
-        self._flow = flow
-        self.graph = graph
+        super().__init__(flow, graph, tables, newest_commit_at)
         self._settled = Settled(views)
         self._inputs = Inputs(tables, states, views, self._settled, after, upto)
+        self._looked_up = self._inputs.looked_up
         self._views = views
-        self._newest_commit_at = newest_commit_at
         self._most_rows = most_rows
-        self._deltas: dict[Node, Relation | None] = {}
-        self._spans: dict[Node, Relation | None] = {}
-        self._untouched = False
-        """Whether the rows being asked for are those that stay through the batch."""
-        self._parents = uses(graph.root)
-        self._forward: set[AsOfJoin] = set()
-        """Lookups whose dimension moved only forward in time, so that only the batch's left rows were looked up."""
-        self._met: dict[Join, dict[Scan, pa.Table]] = {}
-        """The rows that were looked up when the changes of a join had been told."""
         self.state_changes: dict[Aggregate, pa.Table] = {}
 
     def result(self, *, keyed: bool) -> pa.Table | None:
@@ -92,66 +81,23 @@ class Evaluation:
             rows = rows.filter(rows.column(flag))
         return rows.select([*self.graph.root.columns, JOB, WEIGHT]) if rows.num_rows else None
 
-    def delta(self, node: Node) -> Relation | None:
-        if node not in self._deltas:
-            spans = self.spans(node)
-            if isinstance(node, Scan):
-                self._deltas[node] = self._inputs.changes(node)
-            else:
-                self._deltas[node] = spans and as_changes(spans)
-        return self._deltas[node]
-
-    def spans(self, node: Node) -> Relation | None:
-        if node not in self._spans:
-            untouched, self._untouched = self._untouched, False
-            spans = RULES[type(node)].delta(node, self)
-            self._untouched = untouched
-            if isinstance(node, Join):
-                self._met[node] = dict(self._inputs.looked_up)
-            if spans is not None and self._parents[node] > 1:
-                spans = self.settle(spans)
-            self._spans[node] = spans
-        return self._spans[node]
-
-    def settled_delta(self, node: Node) -> Relation | None:
-        self.settled_spans(node)
-        return self.delta(node)
-
-    def settled_spans(self, node: Node) -> Relation | None:
-        spans = self.spans(node)
-        if spans is not None and not spans.settled:
-            spans = self._spans[node] = self.settle(spans)
-            self._deltas.pop(node, None)
-        return spans
-
-    def rows(self, node: Node, keys: Keys | None, *, untouched: bool | None = None) -> Relation | None:
-        before = self._untouched
-        wanted = before if untouched is None else untouched
-        spans = self.spans(node) if wanted else None
-        self._untouched = spans is not None and spans.spanned
-        try:
-            return RULES[type(node)].rows(node, self, keys)
-        finally:
-            self._untouched = before
-
     def settle(self, relation: Relation | None, *, weighted: bool = True) -> Relation | None:
         return self._settled.settle(relation, weighted=weighted)
 
-    def keys_of(self, relation: Relation, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
-        return distinct_keys([self._settled.rows_of(relation).select(list(columns))], names)
+    def _keys(self, values: list[Values], names: tuple[str, ...]) -> Keys:
+        found = [
+            self._settled.rows_of(value.relation).select(list(value.columns))
+            for value in values
+            if value.relation is not None
+        ]
+        return distinct_keys(found, names)
 
-    def delta_keys(self, node: Node, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
-        tracer = Tracer(self, self._inputs, self._settled, self._forward, self._met)
-        return tracer.delta_keys(node, columns, names)
+    def _changes(self, scan: Scan) -> Relation | None:
+        return self._inputs.changes(scan)
 
-    def row_keys(
-        self, node: Node, rows: Relation, columns: tuple[str, ...], names: tuple[str, ...]
-    ) -> tuple[Relation | None, Keys | None]:
-        found = looked_up_values(node, columns, self._inputs.looked_up)
-        if found is not None:
-            return rows, distinct_keys([found], names)
-        settled = self.settle(rows, weighted=False)
-        return settled, self.keys_of(settled, columns, names) if settled is not None else None
+    def _first_row(self, relation: Relation) -> dict[str, Any]:
+        found: dict[str, Any] = self._settled.rows_of(relation).slice(0, 1).to_pylist()[0]
+        return found
 
     def is_cheap(self, node: Node) -> bool:
         return self._inputs.are_small(node)
@@ -173,38 +119,20 @@ class Evaluation:
         if self._inputs.upto - self._inputs.after == 1 or spans is None:
             return
         changed = self._settled.rows_of(spans)
-        moments = distinct_keys([changed.select([*group, JOB])], (*group, JOB)).values.num_rows
-        groups = distinct_keys([changed.select(list(group))], group).values.num_rows if group else 1
+        moments = distinct_rows(changed.select([*group, JOB])).num_rows
+        groups = distinct_rows(changed.select(list(group))).num_rows if group else 1
         if sum(self._inputs.rows_read(scan) for scan in scans(below)) * moments > self._most_rows * max(1, groups):
             raise TooMuchToRead
 
-    def affects_only_future(self, node: AsOfJoin, moved: Relation) -> bool:
-        stored = table_column(node.left, node.at)
+    def _earliest_effects(self, node: AsOfJoin, moved: Relation) -> Mapping[int, datetime] | None:
         rows = self._settled.find(moved)
-        if stored is None or stored[1] != COMMIT_AT or rows is None or rows.num_rows > _FEW_ROWS:
-            return False
-        for job, effect in _earliest_effects(rows, node, self.graph.is_read(node, node.end)).items():
-            before = self._newest_commit_at(JobId(job - 1))
-            if before is not None and before >= effect:
-                return False
-        self._forward.add(node)
-        return True
-
-    def lookup_missed(self, node: AsOfJoin, missed: Relation) -> None:
-        row = self._settled.rows_of(missed).slice(0, 1).to_pylist()[0]
-        keys = {left: row[left] for left, _ in node.keys}
-        shown = ", ".join(f"{name.split('__', 1)[-1]} = {value!r}" for name, value in keys.items())
-        dimension = next(iter(scanned_tables(node.right)), "the dimension")
-        raise FlowFailed(
-            f"flow {self._flow}: no version of {dimension} was valid for {shown} at {row[node.at]}, job {row[JOB]}",
-            hint="load the dimension first, or set lookup_miss to 'unknown' or 'drop' in the view's TBLPROPERTIES",
-        )
+        if rows is None or rows.num_rows > _FEW_ROWS:
+            return None
+        return _earliest_effects(rows, node, self._attributes(node))
 
 
-def _earliest_effects(rows: pa.Table, node: AsOfJoin, end_is_read: bool) -> dict[int, datetime]:
-    """Per job the first moment at which what is valid differs: equal versions that came and went with other ends cancel."""
+def _earliest_effects(rows: pa.Table, node: AsOfJoin, names: list[str]) -> dict[int, datetime]:
     weights: dict[tuple[int, str, object], int] = {}
-    names = [name for name in node.right.columns if end_is_read or name not in (node.start, node.end)]
     fixed = zip(*(rows.column(name).to_pylist() for name in names), strict=True) if names else iter(lambda: (), None)
     columns = (rows.column(name).to_pylist() for name in (node.start, node.end, JOB, WEIGHT))
     for rest, (start, end, job, weight) in zip(fixed, zip(*columns, strict=True), strict=False):

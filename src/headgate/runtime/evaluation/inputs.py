@@ -25,8 +25,8 @@ class Inputs:
     settled: Settled
     after: JobId
     upto: JobId
-    looked_up: dict[Scan, pa.Table] = field(default_factory=dict, init=False)
-    """The rows that each scan was last asked for, where they were looked up."""
+    looked_up: dict[Scan, Relation | None] = field(default_factory=dict, init=False)
+    """The rows that each scan was last asked for, where they were looked up; None for no rows."""
 
     def spans(self, scan: Scan) -> Relation | None:
         """The table's changes, in spanned form if they have one."""
@@ -54,11 +54,8 @@ class Inputs:
         table = self.tables[scan.table]
         names = {output.name: output.sql for output in scan.outputs}
         relation = self._stored(table, names, keys, self._changes(table) if untouched else None)
-        if relation is None:
-            kinds = [(name, table.spec.arrow_schema.field(column).type) for name, column in names.items()]
-            self.looked_up[scan] = pa.schema(kinds).empty_table()
-        elif relation.settled:
-            self.looked_up[scan] = self.settled.rows_of(relation)
+        if relation is None or relation.settled:
+            self.looked_up[scan] = relation
         return relation
 
     def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
@@ -71,8 +68,10 @@ class Inputs:
 
     def rows_read(self, scan: Scan) -> int:
         """How many rows the scan was last asked for."""
-        found = self.looked_up.get(scan)
-        return int(found.num_rows) if found is not None else self.tables[scan.table].count(self.after)
+        if scan not in self.looked_up:
+            return self.tables[scan.table].count(self.after)
+        found = self.looked_up[scan]
+        return (found and found.rows) or 0
 
     def _stored(
         self, table: StoredTable, names: Mapping[str, str], keys: Keys | None, changes: TableChanges | None = None

@@ -43,6 +43,8 @@ class Settled:
 
 def distinct_keys(tables: list[pa.Table], names: tuple[str, ...]) -> Keys:
     """Distinct rows of the tables; of types that do not agree, the widest integer (else the column is left out)."""
+    if not tables:
+        return Keys(names, pa.schema([(name, pa.null()) for name in names]).empty_table())
     arrays: list[pa.ChunkedArray] = []
     kept: list[str] = []
     for index, name in enumerate(names):
@@ -57,10 +59,10 @@ def distinct_keys(tables: list[pa.Table], names: tuple[str, ...]) -> Keys:
     if not kept:
         return Keys((), pa.table({}))
     values = pa.table(arrays, names=[f"k{index}" for index in range(len(kept))])
-    return Keys(tuple(kept), _distinct(values))
+    return Keys(tuple(kept), distinct_rows(values))
 
 
-def _distinct(values: pa.Table) -> pa.Table:
+def distinct_rows(values: pa.Table) -> pa.Table:
     if any(pa.types.is_nested(field.type) for field in values.schema):
         return values
     return values.group_by(values.column_names).aggregate([])
