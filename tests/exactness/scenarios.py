@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from headgate.runtime.stages.ways import Way
 from tests.exactness import grammar, values
 from tests.exactness.choosing import Chooser
 from tests.exactness.expressions import Column
@@ -25,11 +26,17 @@ class Commit:
 
 
 CLOSE, REFRESH, MATERIALIZE, REOPEN = "close", "refresh", "materialize", "reopen"
-Action = Commit | str
 
 
 @dataclass(frozen=True)
-class Way:
+class Forced:
+    """The next batches are taken in this way."""
+
+    way: Way
+
+
+@dataclass(frozen=True)
+class Regime:
     """How the flows of a scenario are kept up to date."""
 
     name: str
@@ -38,21 +45,25 @@ class Way:
     """How often the tables are materialized after a job."""
     batch_percent: int = 33
     """How often a job waits for the next one."""
+    draws_ways: bool = False
+    """Whether each batch is taken in a way of its own."""
 
 
-WAYS = (
-    Way("tables read whole", {"small_table_rows": 1000}),
-    Way("rows looked up", {"small_table_rows": 1}),
-    Way("some tables read whole, others looked up", {"small_table_rows": 3}),
-    Way("many jobs in a batch", {"small_table_rows": 1}, batch_percent=80),
-    Way("large jobs from files", {"small_table_rows": 1, "batch_rows": 3}),
-    Way("folded after every job", {"small_table_rows": 1}, fold_percent=100, batch_percent=10),
+Action = Commit | Forced | str
+
+REGIMES = (
+    Regime("tables read whole", {"small_table_rows": 1000}),
+    Regime("rows looked up", {"small_table_rows": 1}),
+    Regime("some tables read whole, others looked up", {"small_table_rows": 3}),
+    Regime("many jobs in a batch", {"small_table_rows": 1}, batch_percent=80),
+    Regime("every batch in another way", {"small_table_rows": 1, "batch_rows": 8}, batch_percent=60, draws_ways=True),
+    Regime("folded after every job", {"small_table_rows": 1}, fold_percent=100, batch_percent=10),
 )
 
 
 @dataclass(frozen=True)
 class Scenario:
-    way: Way
+    regime: Regime
     tables: Mapping[str, Table]
     dimensions: tuple[Dimension, ...]
     views: tuple[View, ...]
@@ -60,7 +71,7 @@ class Scenario:
 
     def run(self, folder: Path, spark: SparkSession) -> None:
         """Does everything, comparing after each run, and all retained jobs again at the end."""
-        limits = {"rows_per_file": 4, **self.way.limits}
+        limits = {"rows_per_file": 4, **self.regime.limits}
         with World(folder, spark, self.tables, self.dimensions, self.views, limits) as world:
             for action in self.actions:
                 _do(world, action)
@@ -75,6 +86,8 @@ def _do(world: World, action: Action) -> None:
             last = known[-1].commit_at if known else START
             moment = last if same_time else last + timedelta(seconds=61)
             world.commit(*changes, commit_at=moment, initial=initial)
+        case Forced(way):
+            world.way = way
         case "close":
             world.close_job()
         case "refresh":
@@ -87,11 +100,13 @@ def _do(world: World, action: Action) -> None:
             world.check_new_jobs()
 
 
-def scenario(choose: Chooser, way: Way, flows: int = 4) -> Scenario:
+def scenario(choose: Chooser, regime: Regime, flows: int = 4) -> Scenario:
     kinds = _tables(choose)
     tables = {name: Table({c: values.TYPES[k] for c, k in found.items()}, _key(found)) for name, found in kinds.items()}
     dimensions = _dimensions(choose, kinds)
-    return Scenario(way, tables, dimensions, _views(choose, kinds, dimensions, flows), _actions(choose, kinds, way))
+    return Scenario(
+        regime, tables, dimensions, _views(choose, kinds, dimensions, flows), _actions(choose, kinds, regime)
+    )
 
 
 def _tables(choose: Chooser) -> dict[str, dict[str, str]]:
@@ -171,7 +186,7 @@ def _lookup(choose: Chooser, name: str, facts: grammar.Relation, dimension: gram
     )
 
 
-def _actions(choose: Chooser, kinds: Mapping[str, Mapping[str, str]], way: Way) -> tuple[Action, ...]:
+def _actions(choose: Chooser, kinds: Mapping[str, Mapping[str, str]], regime: Regime) -> tuple[Action, ...]:
     loaded = tuple(
         _insert(choose, name, columns) for name, columns in kinds.items() for _ in range(choose.number(1, 4))
     )
@@ -180,8 +195,10 @@ def _actions(choose: Chooser, kinds: Mapping[str, Mapping[str, str]], way: Way) 
         for _ in range(choose.pick((1, 1, 2, 3)) if job else choose.number(0, 2)):
             changes = tuple(_change(choose, kinds) for _ in range(choose.number(1, 5)))
             actions.append(Commit(changes, same_time=choose.maybe(10)))
-        actions.append(CLOSE if choose.maybe(way.batch_percent) else REFRESH)
-        if choose.maybe(way.fold_percent):
+        if regime.draws_ways:
+            actions.append(Forced(choose.pick(tuple(Way))))
+        actions.append(CLOSE if choose.maybe(regime.batch_percent) else REFRESH)
+        if choose.maybe(regime.fold_percent):
             actions.append(MATERIALIZE)
         if choose.maybe(12):
             actions.append(REOPEN)

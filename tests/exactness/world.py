@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 import headgate
 from headgate.errors import SnapshotGone
+from headgate.runtime.stages.ways import Way
 from headgate.scheduling.warehouse import Warehouse
 from tests.exactness.comparing import Rows, difference, rows_of_each
 from tests.exactness.model import COMMIT_AT, Change, Delete, Dimension, Insert, Model, Row, Table, Truncate, Update
@@ -59,7 +60,7 @@ class World:
     tables: Mapping[str, Table]
     dimensions: Sequence[Dimension] = ()
     views: Sequence[View] = ()
-    limits: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, object] = field(default_factory=dict)
     model: Model = field(init=False)
     warehouse: Warehouse = field(init=False)
     surrogate_keys: dict[tuple[str, object, object], int] = field(default_factory=dict)
@@ -103,7 +104,19 @@ class World:
                 }
             },
         }
+        way = self.way if hasattr(self, "warehouse") else None
         self.warehouse = headgate.open(project)
+        if way is not None:
+            self.way = way
+
+    @property
+    def way(self) -> Way | None:
+        """The way in which batches are taken, if one is forced."""
+        return self.warehouse._engine.batches.ways.forced
+
+    @way.setter
+    def way(self, way: Way | None) -> None:
+        self.warehouse._engine.batches.ways.forced = way
 
     def reopen(self) -> None:
         """Opens the warehouse again as if its process had been killed, with the dimensions and views that the world has now."""

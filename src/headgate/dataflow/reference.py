@@ -1,7 +1,8 @@
 """A graph as one plain Spark SQL query: the result from scratch, without state and without jobs.
 
 This is what a full recomputation runs, and what Spark derives a graph's types from. The query is what the rules say of
-each node's rows, where nothing is stored but the tables. A node that several others read is one common table expression.
+each node's rows, where nothing is stored but the tables and, perhaps, the states of aggregates. A node that several others
+read is one common table expression.
 """
 
 from __future__ import annotations
@@ -18,11 +19,20 @@ Tables = Callable[[str], str]
 """Gives the SQL relation to read for each scanned table."""
 
 
-def plain_sql(node: Node, tables: Tables, sensitive: Mapping[Node, frozenset[str]] = MappingProxyType({})) -> str:
+States = Mapping[Aggregate, tuple[Running, str]]
+"""Aggregates whose running state is known: its form and the SQL relation that has it."""
+
+
+def plain_sql(
+    node: Node,
+    tables: Tables,
+    sensitive: Mapping[Node, frozenset[str]] = MappingProxyType({}),
+    states: States = MappingProxyType({}),
+) -> str:
     """The query. `sensitive` names the calls whose values are to be the same in whatever order rows come."""
     counts = uses(node)
     shared = [each for each in walk(node) if counts[each] > 1 and not isinstance(each, Scan)]
-    query = PlainQuery(tables, shared, sensitive)
+    query = PlainQuery(tables, shared, sensitive, states)
     return query.text(f"SELECT * FROM {query.source(node)}")
 
 
@@ -30,11 +40,16 @@ class PlainQuery:
     """Implements `Reading`, and what a rule asks of its graph, where only the tables are stored and Spark derives the types."""
 
     def __init__(
-        self, tables: Tables, shared: Iterable[Node], sensitive: Mapping[Node, frozenset[str]] = MappingProxyType({})
+        self,
+        tables: Tables,
+        shared: Iterable[Node],
+        sensitive: Mapping[Node, frozenset[str]] = MappingProxyType({}),
+        states: States = MappingProxyType({}),
     ) -> None:
         """Of the shared nodes, each comes after those that it reads."""
         self._tables = tables
         self._sensitive = sensitive
+        self._states = states
         self._names: dict[Node, str] = {}
         self._definitions: list[str] = []
         for number, node in enumerate(shared):
@@ -69,7 +84,7 @@ class PlainQuery:
         return rows, None
 
     def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
-        return None
+        return Relation(self._states[node][1], node.columns)
 
     @property
     def graph(self) -> PlainQuery:
@@ -79,7 +94,7 @@ class PlainQuery:
         return ""
 
     def running(self, node: Aggregate) -> Running | None:
-        return None
+        return self._states[node][0] if node in self._states else None
 
     def order_sensitive(self, node: Node) -> frozenset[str]:
         return self._sensitive.get(node, frozenset())

@@ -5,11 +5,13 @@ Of a row with c copies at one job and d at the next, copies c+1 … d appear or 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from headgate.dataflow.relation import quoted
+from headgate.dataflow.relation import column_list, quoted
 from headgate.delta.changes import COPY, JOB, ROW_HASH, WEIGHT
 
 
@@ -27,11 +29,33 @@ def row_hash(schema: StructType) -> str:
 def _parts(column: str, kind: DataType) -> tuple[str, str]:
     if not isinstance(kind, ArrayType | MapType | StructType):
         return column, f"{column} IS NULL"
+    return nested_text(column, kind), f"{column} IS NULL"
+
+
+def nested_text(column: str, kind: DataType) -> str:
+    """A nested value as a text, equal for equal values."""
     value = f"array_sort(map_entries({column}))" if isinstance(kind, MapType) else column
     text = f"to_json({value}, map('ignoreNullFields', 'false'))"
     if any(name in kind.simpleString() for name in ("double", "float")):
         text = f"regexp_replace({text}, '-0[.]0(?![0-9E])', '0.0')"
-    return text, f"{column} IS NULL"
+    return text
+
+
+def numbered_text(names: Sequence[str], hashed: str, present: str | None) -> str:
+    """What `numbered` does, as Spark SQL over relations that can stand behind FROM; `names` are the row's own columns."""
+    columns = column_list((*names, ROW_HASH))
+    running = f"SUM({WEIGHT}) OVER (PARTITION BY {ROW_HASH} ORDER BY {JOB})"
+    if present is not None:
+        counted = f"(SELECT {ROW_HASH} AS __there, COUNT(*) AS __n FROM {present} GROUP BY {ROW_HASH})"
+        hashed = f"(SELECT * FROM {hashed} LEFT JOIN {counted} ON {ROW_HASH} = __there)"
+        running = f"COALESCE(__n, 0) + {running}"
+    counts = f"(SELECT {columns}, {JOB}, {WEIGHT}, CAST({running} AS INT) AS __after FROM {hashed})"
+    counts = f"(SELECT *, CAST(__after - {WEIGHT} AS INT) AS __before FROM {counts})"
+    each = "sequence(LEAST(__before, __after) + 1, GREATEST(__before, __after))"
+    return (
+        f"SELECT {columns}, __number AS {COPY}, {JOB}, IF({WEIGHT} > 0, 1L, -1L) AS {WEIGHT} FROM {counts}"
+        f" LATERAL VIEW explode({each}) __numbers AS __number"
+    )
 
 
 def numbered(changes: pa.Table, present: pa.Table | None) -> pa.Table:

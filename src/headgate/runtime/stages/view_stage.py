@@ -1,34 +1,34 @@
 """A materialized view: its inputs' changes in, its own and its running states' changes out.
 
-Small changes go through the incremental rules; a batch whose groups would be computed from too many rows is halved. When a
-job brings more than the driver should hold, or when the view is built, its query runs as written on the inputs' snapshot
-and the result is compared with what the table has. That gives one snapshot, so such jobs go one by one.
+Changes go through the incremental rules, on rows in the driver (narrow) or in files (wide). To recompute is to run the query as
+written on the inputs' snapshot and to compare the result with what the table has, as also when the view is built; that gives one
+snapshot, so jobs are recomputed one by one. A narrow batch whose groups would be computed from too many rows is halved.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from headgate.dataflow.accumulators import GROUP, Running
 from headgate.dataflow.graph import Aggregate, scanned_tables
 from headgate.dataflow.reference import plain_sql
-from headgate.dataflow.relation import column_list, quoted
+from headgate.dataflow.relation import SIGNS, column_list, quoted
 from headgate.dataflow.typed_graph import TypedGraph
 from headgate.delta.changes import COPY, JOB, NO_JOB, ROW_HASH, WEIGHT, JobId
 from headgate.runtime.evaluation.evaluation import Evaluation, TooMuchToRead
-from headgate.runtime.rows.copies import numbered, row_hash
+from headgate.runtime.evaluation.wide import WideEvaluation
+from headgate.runtime.rows.copies import nested_text, numbered, row_hash
 from headgate.runtime.stages.batch import Batch
+from headgate.runtime.stages.ways import Way
 from headgate.runtime.tables.stored import BatchViews, StoredTable
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.spec import TableSpec
-
-FIRST_LOAD_ROWS = 10_000
-"""From here on an empty view is filled by its query rather than by the rules."""
 
 
 class ViewStage:
@@ -64,26 +64,25 @@ class ViewStage:
             self._apply({}, None, upto)
             return
         rows = sum(change.rows for change in changes)
-        is_first_load = rows >= FIRST_LOAD_ROWS and self.target.is_empty(after)
-        if rows < batch.many_rows and not (is_first_load and upto - after == 1):
-            self._increment(after, upto, rows, batch)
-        elif upto - after == 1:
-            self._recompute(after, upto, batch)
-        else:
-            self._halve(after, upto, batch)
+        whole = sum(self._tables[table].count(upto) for table in self.inputs)
+        way = batch.ways.choose(self.name, rows, recomputed_rows=whole, jobs=upto - after).way
+        began = time.monotonic()
+        if way is Way.RECOMPUTE:
+            for job in range(after + 1, upto + 1):
+                self._recompute(JobId(job - 1), JobId(job), batch)
+            batch.ways.took(self.name, way, whole, (time.monotonic() - began) / (upto - after))
+            return
+        take = self._widely if way is Way.WIDE else self._narrowly
+        take(after, upto, rows, batch)
+        batch.ways.took(self.name, way, rows, time.monotonic() - began)
 
-    def _halve(self, after: JobId, upto: JobId, batch: Batch) -> None:
-        self.advance(JobId((after + upto) // 2), batch)
-        self.advance(upto, batch)
-
-    def _increment(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:
-        views = batch.views(rows)
+    def _narrowly(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:
         evaluation = Evaluation(
             self.flow,
             self.graph,
             self._tables,
             self.states,
-            views,
+            batch.views(rows),
             after,
             upto,
             self._newest_commit_at,
@@ -92,7 +91,8 @@ class ViewStage:
         try:
             result = evaluation.result(keyed=not self._is_bag)
         except TooMuchToRead:
-            self._halve(after, upto, batch)
+            self.advance(JobId((after + upto) // 2), batch)
+            self.advance(upto, batch)
             return
         changes = None
         if result is not None:
@@ -104,6 +104,22 @@ class ViewStage:
             for node, table in evaluation.state_changes.items()
         }
         self._apply(states, changes, upto)
+
+    def _widely(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:
+        evaluation = WideEvaluation(
+            self.flow,
+            self.graph,
+            self._tables,
+            self.states,
+            batch.bulk_views,
+            batch.to_files,
+            after,
+            upto,
+            self._newest_commit_at,
+            rows,
+        )
+        changes = evaluation.result(self.target)
+        self._apply(evaluation.state_changes, changes, upto)
 
     def _apply(self, states: Mapping[Aggregate, ChangeSet | None], changes: ChangeSet | None, upto: JobId) -> None:
         for node, table in self.states.items():
@@ -128,13 +144,13 @@ class ViewStage:
     def build(self, job: JobId, batch: Batch) -> None:
         """Fills the empty tables with what the query gives at a job."""
         views = batch.views(sum(self._tables[table].main.count(job) for table in self.inputs))
-        texts = self._texts(job, views)
+        texts = self._texts(job, batch, views)
         for table in (*self.states.values(), self.target):
             table.apply(batch.appeared(table.spec, texts[table.name], job, views), job)
 
     def _recompute(self, after: JobId, upto: JobId, batch: Batch) -> None:
         """Runs the query at `upto` and takes the difference from what the tables hold at `after`."""
-        texts = self._texts(upto, batch.bulk_views)
+        texts = self._texts(upto, batch, batch.bulk_views)
         tables = (*self.states.values(), self.target)
         # All are computed before any is applied: a full disk in between would leave them at different jobs.
         changes = [self._difference(table, texts[table.name], after, upto, batch) for table in tables]
@@ -156,13 +172,7 @@ class ViewStage:
         if table.is_empty(after):
             found = batch.appeared(table.spec, text, upto, views)
             return found and replace(found, after=after)
-        names = column_list(table.spec.columns)
-        frame = views.session.sql(
-            f"SELECT {names}, CAST({upto} AS BIGINT) AS {JOB}, SUM({WEIGHT}) AS {WEIGHT} FROM"
-            f" (SELECT {names}, 1L AS {WEIGHT} FROM ({text})"
-            f" UNION ALL SELECT {names}, -1L AS {WEIGHT} FROM {views.whole(table, after)})"
-            f" GROUP BY {names} HAVING SUM({WEIGHT}) <> 0"
-        )
+        frame = views.session.sql(difference_text(table.spec, text, views.whole(table, after), upto))
         return ChangeSet.of_files(table.spec, batch.to_files(frame), after, upto)
 
     def from_scratch(self, views: BatchViews) -> str:
@@ -170,14 +180,25 @@ class ViewStage:
         names = {table: views.whole(self._tables[table], self.target.through) for table in self.inputs}
         return plain_sql(self.graph.root, names.__getitem__, self.graph.sensitive)
 
-    def _texts(self, job: JobId, views: BatchViews) -> dict[str, str]:
-        """The query from scratch of the target and of each state, over the inputs at the job."""
+    def _texts(self, job: JobId, batch: Batch, views: BatchViews) -> dict[str, str]:
+        """The query from scratch of the target and of each state, over the inputs at the job.
+
+        Where there are many rows, a state is computed here, once, and what derives from it reads that.
+        """
         names = {table: views.whole(self._tables[table], job) for table in self.inputs}
         texts = {}
+        states: dict[Aggregate, tuple[Running, str]] = {}
         for node, table in self.states.items():
-            below = plain_sql(node.input, names.__getitem__, self.graph.sensitive)
-            texts[table.name] = state_text(node, self.graph.forms[node], below)
-        text = plain_sql(self.graph.root, names.__getitem__, self.graph.sensitive)
+            form = self.graph.forms[node]
+            below = plain_sql(node.input, names.__getitem__, self.graph.sensitive, states)
+            text = state_text(node, form, below)
+            if views.session is not batch.sessions.small:
+                frame = views.session.sql(text)
+                folder = batch.to_files(frame)
+                view = views.of_frame(views.session.read.schema(frame.schema).parquet(f"file://{folder}"))
+                states[node], text = (form, view), f"SELECT * FROM {view}"
+            texts[table.name] = text
+        text = plain_sql(self.graph.root, names.__getitem__, self.graph.sensitive, states)
         if self._is_bag:
             text = bag_text(self.target.spec, text)
         texts[self.target.name] = text
@@ -202,3 +223,25 @@ def bag_text(spec: TableSpec, text: str) -> str:
         f"SELECT {names}, {ROW_HASH}, CAST(ROW_NUMBER() OVER (PARTITION BY {ROW_HASH} ORDER BY {ROW_HASH}) AS INT) AS {COPY}"
         f" FROM (SELECT {names}, {row_hash(plain)} AS {ROW_HASH} FROM ({text}))"
     )
+
+
+def difference_text(spec: TableSpec, text: str, stored: str, job: JobId) -> str:
+    """What changes the stored rows into those of the query, in one job: rows are compared with that of the same key."""
+    same = " AND ".join(f"n.{quoted(name)} <=> o.{quoted(name)}" for name in spec.key)
+    # Rows of a bag with the same hash and number are the same.
+    compared = [] if ROW_HASH in spec.key else [field for field in spec.schema.fields if field.name not in spec.key]
+    equal = "".join(f" AND {comparable('n', field)} <=> {comparable('o', field)}" for field in compared)
+    outputs = ", ".join(
+        f"IF(__sign > 0, n.{quoted(name)}, o.{quoted(name)}) AS {quoted(name)}" for name in spec.columns
+    )
+    return (
+        f"SELECT {outputs}, {job}L AS {JOB}, __sign AS {WEIGHT} FROM (SELECT *, true AS __is FROM ({text})) n"
+        f" FULL OUTER JOIN (SELECT *, true AS __was FROM {stored}) o ON {same} {SIGNS}"
+        f" WHERE NOT COALESCE(__is AND __was{equal}, false) AND IF(__sign > 0, __is, __was)"
+    )
+
+
+def comparable(side: str, field: StructField) -> str:
+    """A column as something that Spark compares: maps are not."""
+    column = f"{side}.{quoted(field.name)}"
+    return nested_text(column, field.dataType) if "map<" in field.dataType.simpleString() else column

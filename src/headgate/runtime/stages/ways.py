@@ -2,15 +2,33 @@
 
     narrow      rows are Arrow tables in the driver
     wide        rows are files, which executors read and write; the same rules
-    recompute   the query as written, at the batch's last job, and the difference from what the table holds
+    recompute   the query as written, at each job, and the difference from what the table holds
 
-A wide batch keeps each of its jobs, as a narrow one does; recomputing knows only the last.
+The way that takes least time is chosen. What a way takes is a line, so many seconds and so many for each row, which is fitted to
+what the stage's batches took; rows are the changed ones, and those that the query reads where it is recomputed. A way that was not
+tried yet is expected to be as much slower than usual as those that were. Rows in the driver are bounded: of more, a batch is never
+narrow.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from headgate.capture.durable import read_checked, replace_checked
+
+_LOGGER = logging.getLogger(__name__)
+
+_KEPT = 0.97
+"""How much what was observed counts after each later observation."""
 
 
 class Way(StrEnum):
@@ -19,27 +37,161 @@ class Way(StrEnum):
     RECOMPUTE = "recompute"
 
 
+BEFORE: Mapping[Way, tuple[float, float]] = {
+    Way.NARROW: (0.15, 40e-6),
+    Way.WIDE: (1.5, 8e-6),
+    Way.RECOMPUTE: (1.0, 4e-6),
+}
+"""Seconds, and seconds per row, of a stage of which nothing is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     way: Way
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.way}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Sums over the batches of a stage in one way, each weighted so that errors count in proportion to what was expected."""
+
+    weight: float = 0.0
+    rows: float = 0.0
+    seconds: float = 0.0
+    squares: float = 0.0
+    products: float = 0.0
+
+    def with_one(self, way: Way, rows: float, seconds: float) -> Fit:
+        weight = 1 / _expected(way, rows) ** 2
+        sums = (1.0, rows, seconds, rows * rows, rows * seconds)
+        return Fit(*(_KEPT * before + weight * one for before, one in zip(astuple(self), sums, strict=True)))
+
+    def estimate(self, way: Way, rows: float, pace: float = 1.0) -> float:
+        """The seconds of a batch; where little is known, what is expected of any stage times the stage's own pace."""
+        known = self
+        for few_or_many in (0.0, 200_000.0):
+            known = known.with_one(way, few_or_many, pace * _expected(way, few_or_many))
+        spread = known.weight * known.squares - known.rows**2
+        per_row = max(0.0, (known.weight * known.products - known.rows * known.seconds) / spread)
+        fixed = max(0.01, (known.seconds - per_row * known.rows) / known.weight)
+        return fixed + per_row * rows
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much longer a stage's batches take than expected, in whatever way: a mean of ratios, later ones counting more."""
+
+    weight: float = 1.0
+    logarithms: float = 0.0
+
+    def with_one(self, way: Way, rows: float, seconds: float) -> Pace:
+        ratio = max(seconds, 0.001) / _expected(way, rows)
+        return Pace(_KEPT * self.weight + 1, _KEPT * self.logarithms + math.log(ratio))
+
+    @property
+    def factor(self) -> float:
+        return math.exp(self.logarithms / self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a stage's batches took."""
+
+    pace: Pace = field(default_factory=Pace)
+    fits: Mapping[Way, Fit] = field(default_factory=dict)
+
+    def with_one(self, way: Way, rows: float, seconds: float) -> Learnt:
+        fit = self.fits.get(way, Fit()).with_one(way, rows, seconds)
+        return Learnt(self.pace.with_one(way, rows, seconds), {**self.fits, way: fit})
+
+    def estimate(self, way: Way, rows: float) -> float:
+        return self.fits.get(way, Fit()).estimate(way, rows, self.pace.factor)
+
+    def body(self) -> dict[str, Any]:
+        return {"pace": astuple(self.pace), "fits": {way: astuple(fit) for way, fit in self.fits.items()}}
+
+    @staticmethod
+    def from_body(body: Mapping[str, Any]) -> Learnt:
+        return Learnt(Pace(*body["pace"]), {Way(way): Fit(*sums) for way, sums in body["fits"].items()})
+
+
+def _expected(way: Way, rows: float) -> float:
+    fixed, per_row = BEFORE[way]
+    return fixed + per_row * rows
+
+
+def cheapest(seconds: Mapping[Way, float], rows: int, most_rows: int) -> Choice:
+    """The way that takes least, of those whose seconds are given; narrow only for fewer rows than `most_rows`."""
+    possible = {way: took for way, took in seconds.items() if way is not Way.NARROW or rows < most_rows}
+    way = min(possible, key=possible.__getitem__)
+    shown = ", ".join(f"{other} about {took:.1f} s" for other, took in possible.items())
+    limit = "" if Way.NARROW in possible else f"; more than {most_rows:,} (limits.batch_rows) are never narrow"
+    return Choice(way, f"{rows:,} changed rows: {shown}{limit}")
+
 
 class Ways:
-    """Chooses for every batch; used by many threads."""
+    """Chooses for every batch, and learns from what each took; used by many threads."""
 
-    def __init__(self, most_rows: int, forced: Way | None = None) -> None:
-        """`most_rows` is what the driver may hold; `forced` is taken wherever it is possible."""
-        self._most_rows = most_rows
+    def __init__(self, most_rows: int, forced: Way | None = None, file: Path | None = None) -> None:
+        """`most_rows` is what the driver may hold; `forced` is taken wherever it is possible; `file` keeps what was learnt."""
+        self.most_rows = most_rows
         self.forced = forced
+        self.last: dict[str, Choice] = {}
+        """By stage the latest choice."""
+        self._taken: Counter[Way] = Counter()
+        self._file = file
+        self._learnt: dict[str, Learnt] = {} if file is None else _read(file)
+        self._written = dict(self._learnt)
+        self._lock = Lock()
 
-    def choose(self, stage: str, rows: int, *, recomputed_rows: int | None = None) -> Choice:
+    def choose(self, stage: str, rows: int, *, recomputed_rows: int | None = None, jobs: int = 1) -> Choice:
         """The way for a batch of changed rows.
 
-        `recomputed_rows` are the rows that the query as written would read; None where the stage cannot recompute.
+        `recomputed_rows` are the rows that the query as written would read, for each of the jobs; None where the stage cannot
+        recompute.
         """
-        if self.forced is not None and (self.forced is not Way.RECOMPUTE or recomputed_rows is not None):
-            return Choice(self.forced, "limits.way says so")
-        if rows < self._most_rows:
-            return Choice(Way.NARROW, f"{rows:,} changed rows fit the driver")
-        return Choice(Way.WIDE, f"{rows:,} changed rows are more than the driver holds (limits.batch_rows)")
+        with self._lock:
+            if self.forced is not None and (self.forced is not Way.RECOMPUTE or recomputed_rows is not None):
+                choice = Choice(self.forced, "limits.way says so")
+            else:
+                learnt = self._learnt.get(stage, Learnt())
+                seconds = {way: learnt.estimate(way, rows) for way in (Way.NARROW, Way.WIDE)}
+                if recomputed_rows is not None:
+                    seconds[Way.RECOMPUTE] = jobs * learnt.estimate(Way.RECOMPUTE, recomputed_rows)
+                choice = cheapest(seconds, rows, self.most_rows)
+            self.last[stage] = choice
+            self._taken[choice.way] += 1
+            return choice
+
+    def took(self, stage: str, way: Way, rows: int, seconds: float) -> None:
+        """Tells what a batch took; of a recomputation the rows that the query read."""
+        with self._lock:
+            self._learnt[stage] = self._learnt.get(stage, Learnt()).with_one(way, rows, seconds)
+
+    def counts(self) -> dict[str, int]:
+        """How many batches were taken in each way."""
+        with self._lock:
+            return {str(way): self._taken[way] for way in Way}
+
+    def keep(self) -> None:
+        """Writes what was learnt, if there is something new."""
+        with self._lock:
+            learnt = dict(self._learnt)
+        if self._file is None or learnt == self._written:
+            return
+        try:
+            replace_checked(self._file, json.dumps({stage: found.body() for stage, found in learnt.items()}).encode())
+            self._written = learnt
+        except OSError as error:
+            _LOGGER.warning("costs are learnt again after the next opening: %s: %s", self._file, error.strerror)
+
+
+def _read(file: Path) -> dict[str, Learnt]:
+    """What the file holds; nothing if it is missing or damaged."""
+    try:
+        return {stage: Learnt.from_body(body) for stage, body in json.loads(read_checked(file)).items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}

@@ -186,9 +186,7 @@ class BatchViews:
             if table.is_small(job):
                 self._whole[place] = self._kept.view(self.session, table, job)
             else:
-                pin = table.main.pin(job)
-                self._pins.append(pin)
-                self._whole[place] = self.of_frame(pin.frame(self.session))
+                self._whole[place] = self._pinned(table.main, job)
         return self._whole[place]
 
     def matching(self, table: StoredTable, job: JobId, columns: tuple[str, ...], keys: str) -> str | None:
@@ -197,6 +195,18 @@ class BatchViews:
             return None
         same = " AND ".join(f"w.{quoted(name)} <=> k.{quoted(name)}" for name in columns)
         return f"(SELECT w.* FROM {self.whole(table, job)} w LEFT SEMI JOIN {keys} k ON {same})"
+
+    def arranged(self, arrangement: VersionedTable, job: JobId) -> str:
+        """A view of all rows of a table's arrangement at the job."""
+        place = (arrangement.spec.name, job)
+        if place not in self._whole:
+            self._whole[place] = self._pinned(arrangement, job)
+        return self._whole[place]
+
+    def _pinned(self, table: VersionedTable, job: JobId) -> str:
+        pin = table.pin(job)
+        self._pins.append(pin)
+        return self.of_frame(pin.frame(self.session))
 
     def close(self) -> None:
         self._views.close()

@@ -1,0 +1,57 @@
+"""Where keys lie in their order, found by executors: few ranges, with which Spark skips row groups that hold none of the keys.
+
+    keys   ..|||||||.................|.............||||||||||||..      ranges  [ ]   []   [  ]
+
+Each of many equal parts between the lowest and the highest key tells its own lowest and highest. The driver gets these, and joins
+neighbours that lie close: one range is left of keys that are scattered all over.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import DataType, DateType, IntegralType, TimestampType
+
+from headgate.dataflow.relation import quoted
+from headgate.runtime.tables.stored import BatchViews
+
+_PARTS = 64
+_LEAST_GAP = 0.02
+"""Of the distance between lowest and highest: gaps from here on are left out of the ranges."""
+
+
+def within_ranges(views: BatchViews, keys: str, key: str, kind: DataType, column: str) -> str | None:
+    """A condition on a column of a table, of the same kind, that holds for every row with one of the keys; None for any row."""
+    if isinstance(kind, IntegralType):
+        number, literal = f"CAST({quoted(key)} AS BIGINT)", "{}L"
+    elif isinstance(kind, DateType):
+        number, literal = f"CAST(unix_date({quoted(key)}) AS BIGINT)", "date_from_unix_date({})"
+    elif isinstance(kind, TimestampType):
+        number, literal = f"unix_micros({quoted(key)})", "timestamp_micros({})"
+    else:
+        return None
+    numbers = f"(SELECT {number} AS k FROM {keys})"
+    ends = f"(SELECT MIN(k) AS low, MAX(k) AS high FROM {numbers})"
+    part = f"CAST((CAST(k AS DOUBLE) - low) / (CAST(high AS DOUBLE) - low + 1) * {_PARTS} AS INT)"
+    rows, _ = views.collect(f"SELECT MIN(k) AS low, MAX(k) AS high FROM {numbers} CROSS JOIN {ends} GROUP BY {part}")
+    found = sorted(
+        (low, high)
+        for low, high in zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True)
+        if low is not None
+    )
+    parts = [f"{column} IS NULL"]
+    for low, high in merged(found):
+        parts.append(f"{column} BETWEEN {literal.format(low)} AND {literal.format(high)}")
+    return f"({' OR '.join(parts)})"
+
+
+def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sorted ranges, those joined that lie close."""
+    if not ranges:
+        return []
+    least = _LEAST_GAP * (ranges[-1][1] - ranges[0][0])
+    found = [ranges[0]]
+    for low, high in ranges[1:]:
+        if low - found[-1][1] > least:
+            found.append((low, high))
+        else:
+            found[-1] = (found[-1][0], high)
+    return found

@@ -1,0 +1,181 @@
+"""What a wide evaluation reads of stored tables: their changes in the batch, and rows at the job before it, as relations over
+files.
+
+Rows are looked up by joining a table with the keys; a table that is not many times larger than the changes is read whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql.types import DataType, IntegralType
+
+from headgate.dataflow.graph import Aggregate, Node, Scan, scans
+from headgate.dataflow.relation import UNTIL, Keys, Relation, column_list, quoted, select
+from headgate.delta.changes import JOB, WEIGHT, JobId
+from headgate.runtime.evaluation.file_relations import FileRelations
+from headgate.runtime.evaluation.key_ranges import within_ranges
+from headgate.runtime.tables.stored import BatchViews, StoredTable
+
+ROWS_PER_CHANGE = 10
+"""A table with at most this many rows for each change of the batch is read whole."""
+_MANY_ROWS = 1_000_000
+"""From here on, skipping row groups of a table can save more than finding out which."""
+_ODD = "__odd"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRelation:
+    """Rows of key values: a view (None when there are none), and the types of its columns."""
+
+    view: str | None
+    types: Mapping[str, DataType]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedKeys:
+    """Implements `KeyValues`: columns of a relation that is made when a lookup needs it."""
+
+    find: Callable[[], KeyRelation]
+    names: tuple[str, ...]
+
+    def select(self, places: list[int], /) -> WantedKeys:
+        return WantedKeys(self.find, tuple(self.names[place] for place in places))
+
+
+@dataclass
+class WideInputs:
+    """The tables of one flow in the batch (after, upto]."""
+
+    tables: Mapping[str, StoredTable]
+    states: Mapping[Aggregate, StoredTable]
+    views: BatchViews
+    files: FileRelations
+    after: JobId
+    upto: JobId
+    changed_rows: int
+    _views_of_changes: dict[str, Relation | None] = field(default_factory=dict, init=False)
+    _spans: dict[str, Relation | None] = field(default_factory=dict, init=False)
+
+    def changes(self, scan: Scan) -> Relation | None:
+        return _scanned(scan, self._changes(self.tables[scan.table]))
+
+    def spans(self, scan: Scan) -> Relation | None:
+        """The table's changes, in spanned form if they have one."""
+        table = self.tables[scan.table]
+        if table.name not in self._spans:
+            self._spans[table.name] = self._spans_of(table)
+        return _scanned(scan, self._spans[table.name]) or self.changes(scan)
+
+    def rows(self, scan: Scan, keys: Keys | None, *, untouched: bool) -> Relation | None:
+        """The table's rows, at least those with the keys; `untouched`: those that stay through the batch."""
+        table = self.tables[scan.table]
+        names = {output.name: output.sql for output in scan.outputs}
+        return self._stored(table, names, keys, self._changes(table) if untouched else None)
+
+    def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
+        table = self.states[node]
+        return self._stored(table, {name: name for name in table.spec.schema.names}, keys, None)
+
+    def are_read_whole(self, node: Node) -> bool:
+        return all(self._is_read_whole(self.tables[scan.table]) for scan in scans(node))
+
+    def _is_read_whole(self, table: StoredTable) -> bool:
+        return table.is_small(self.after) or table.count(self.after) <= ROWS_PER_CHANGE * self.changed_rows
+
+    def _changes(self, table: StoredTable) -> Relation | None:
+        if table.name not in self._views_of_changes:
+            found = table.changes(self.after, self.upto)
+            relation = None
+            if found is not None and found.rows:
+                view = self.views.of_frame(found.frame(self.views.session))
+                relation = Relation(view, table.spec.columns, found.rows)
+            self._views_of_changes[table.name] = relation
+        return self._views_of_changes[table.name]
+
+    def _spans_of(self, table: StoredTable) -> Relation | None:
+        """The table's changes as spans; None when no row comes and goes within the batch."""
+        changes = self._changes(table) if self.upto - self.after > 1 else None
+        if changes is None:
+            return None
+        columns = table.spec.columns
+        window = f"OVER (PARTITION BY {column_list(table.spec.key)} ORDER BY {JOB}, {WEIGHT})"
+        steps = (
+            f"(SELECT *, LAG({WEIGHT}) {window} AS __before, LEAD({WEIGHT}) {window} AS __next,"
+            f" LEAD({JOB}) {window} AS __next_job FROM {changes.source})"
+        )
+        text = (
+            f"SELECT {column_list(columns)}, IF({WEIGHT} > 0, {JOB}, 0L) AS {JOB}, 1L AS {WEIGHT},"
+            f" IF({WEIGHT} > 0, IF(__next < 0, __next_job, NULL), {JOB}) AS {UNTIL},"
+            f" COALESCE(__before = {WEIGHT} OR __next = {WEIGHT}, false) AS {_ODD}"
+            f" FROM {steps} WHERE {WEIGHT} > 0 OR COALESCE(__before, -1L) < 0"
+        )
+        spans = self.files.settle(select(text, (*columns, _ODD), spanned=True))
+        assert spans is not None
+        # What does not come and go by turns is none of a key's rows.
+        flags = f"SELECT BOOL_OR({_ODD}) AS odd, BOOL_OR({JOB} > 0 AND {UNTIL} IS NOT NULL) AS ends FROM {spans.source}"
+        odd, ends = (part[0].as_py() for part in self.views.collect(flags)[0].columns)
+        return Relation(spans.source, columns, spans.rows, spanned=True) if ends and not odd else None
+
+    def _stored(
+        self, table: StoredTable, names: Mapping[str, str], keys: Keys | None, changes: Relation | None
+    ) -> Relation | None:
+        """Rows of a table at job `after` that the changes leave; `names` maps output names to the table's columns."""
+        if table.is_empty(self.after):
+            return None
+        wanted = None if keys is None or self._is_read_whole(table) else keys.renamed(dict(names))
+        source = self.views.whole(table, self.after) if wanted is None else self._looked_up(table, names, wanted)
+        if source is None:
+            return None
+        if changes is not None:
+            same = _same([(name, name) for name in table.spec.key], "w", "c")
+            source = f"(SELECT w.* FROM {source} w LEFT ANTI JOIN {changes.source} c ON {same})"
+        outputs = ", ".join(f"{quoted(column)} AS {quoted(name)}" for name, column in names.items()) or "1 AS __one"
+        return select(f"SELECT {outputs} FROM {source}", tuple(names))
+
+    def _looked_up(self, table: StoredTable, names: Mapping[str, str], wanted: Keys) -> str | None:
+        """Rows with the wanted values, from the copy of the table whose order helps; None when there are no values."""
+        assert isinstance(wanted.values, WantedKeys)
+        found = wanted.values.find()
+        if found.view is None:
+            return None
+        keys = {
+            of_table: of_key
+            for of_table, of_key in zip(wanted.columns, wanted.values.names, strict=True)
+            if of_key in found.types and _compare(table.spec.schema[of_table].dataType, found.types[of_key])
+        }
+        if not keys:
+            return self.views.whole(table, self.after)
+        needed = {*names.values(), *table.spec.key}
+        for copy in table.physical():
+            lead = copy.spec.sort[0]
+            if lead in keys and needed <= set(copy.spec.columns):
+                break
+        else:
+            copy, lead = table.main, ""
+        source = self.views.whole(table, self.after) if copy is table.main else self.views.arranged(copy, self.after)
+        within = None
+        if lead and table.count(self.after) >= _MANY_ROWS:
+            key = keys[lead]
+            within = within_ranges(self.views, found.view, key, found.types[key], f"w.{quoted(lead)}")
+        same = _same(list(keys.items()), "w", "k")
+        # A row group is skipped by what stands before the join.
+        source = source if within is None else f"(SELECT * FROM {source} w WHERE {within})"
+        return f"(SELECT w.* FROM {source} w LEFT SEMI JOIN {found.view} k ON {same})"
+
+
+def _scanned(scan: Scan, changes: Relation | None) -> Relation | None:
+    if changes is None:
+        return None
+    source = f"(SELECT {', '.join([scan.select_list, *changes.marks])} FROM {changes.source})"
+    return Relation(source, scan.columns, changes.rows, changes.spanned)
+
+
+def _same(pairs: list[tuple[str, str]], left: str, right: str) -> str:
+    return " AND ".join(f"{left}.{quoted(one)} <=> {right}.{quoted(other)}" for one, other in pairs)
+
+
+def _compare(one: DataType, other: DataType) -> bool:
+    """Whether equality of the two types is that of the values."""
+    return one == other or (isinstance(one, IntegralType) and isinstance(other, IntegralType))
