@@ -98,7 +98,7 @@ def test_set_takes_a_value_or_goes_back(service: Canned, said: list[str]) -> Non
 def test_history_has_jobs_and_receipts(service: Canned) -> None:
     query = {"at": "2026-11-15T17:00:01+00:00", "text": "SELECT * FROM revenue", "seconds": 0.31}
     late = {"at": "2026-11-15T17:00:02+00:00", "text": "SELECT 1", "seconds": 5.0}
-    job = {"data_timestamp": "2026-11-15T17:00:00.123+00:00", "cut": {"shop": 12}, "seconds": {}}
+    job = {"data_timestamp": "2026-11-15T17:00:00.123+00:00", "cut": {"shop": 12}, "seconds": {}, "ways": {}}
     service.answers["/v1/history"] = {
         "jobs": [
             {**job, "id": 10, "closed_at": None, "rows": None, "reached": []},
@@ -108,6 +108,7 @@ def test_history_has_jobs_and_receipts(service: Canned) -> None:
                 "closed_at": "2026-11-15T17:00:00.5+00:00",
                 "rows": 3,
                 "reached": ["shop.sales", "revenue"],
+                "ways": {"shop.sales": "narrow: 3 changed rows", "revenue": "wide: limits.way says so"},
             },
         ],
         "receipts": [
@@ -119,8 +120,8 @@ def test_history_has_jobs_and_receipts(service: Canned) -> None:
     assert service.asked[-1]["path"] == "/v1/history?limit=5"
     # The newest last, next to the prompt.
     assert lines[3:5] == [
-        "9 2026-11-15 17:00:00 2026-11-15 17:00:00 3 shop.sales, revenue",
-        "10 – 2026-11-15 17:00:00 NULL no table yet",
+        "9 2026-11-15 17:00:00 2026-11-15 17:00:00 3 narrow; wide (revenue) shop.sales, revenue",
+        "10 – 2026-11-15 17:00:00 NULL – no table yet",
     ]
     assert lines[-3:-1] == [
         "2026-11-15 17:00:01 ok 0.310 0 s 7 3 SELECT * FROM revenue",

@@ -29,6 +29,7 @@ STATUS = WarehouseStatus(
     executions=1,
     held_bytes=1,
     actions=(),
+    ways={"narrow": 1},
 )
 SOURCE = SourceStatus(
     SourceFreshness(1, AT), 1, 2, {}, gear=Gear(period=timedelta(seconds=1)), retained_wal=1, retained_wal_limit=2

@@ -37,6 +37,7 @@ STATUS = WarehouseStatus(
     executions=20,
     held_bytes=1 << 40,
     actions=(),
+    ways={"narrow": 18, "wide": 2, "recompute": 0},
 )
 
 
@@ -68,6 +69,7 @@ def test_tables_and_jobs_are_told() -> None:
     assert found["headgate_table_failed"].value(table="shop.sales") == 0
     assert found["headgate_table_failed"].value(table='odd"name\\\n') == 1
     assert found["headgate_jobs_total"].kind == "counter" and found["headgate_jobs_total"].value() == 7
+    assert found["headgate_batch_ways_total"].value(way="wide") == 2
     assert found["headgate_jobs_incomplete"].value() == 1
     assert found["headgate_job_open_rows"].value() == 12 and found["headgate_job_open_transactions"].value() == 3
     assert found["headgate_overlay_bytes"].value() == 1 << 40

@@ -34,14 +34,23 @@ def history_command(place: Place, limit: int, as_json: bool) -> None:
         return
     jobs = sorted(found["jobs"], key=lambda job: int(job["id"]))
     queries = sorted(found["receipts"], key=lambda record: str(record["at"]))
-    _show("jobs", ("job", "closed", "data of", "changes", "reached by"), map(_job_row, jobs))
+    _show("jobs", ("job", "closed", "data of", "changes", "taken", "reached by"), map(_job_row, jobs))
     click.echo()
     _show("queries", ("came", "outcome", "seconds", "stale", "job", "changes", "query"), map(_query_row, queries))
 
 
 def _job_row(job: Mapping[str, Any]) -> tuple[object, ...]:
     reached = ", ".join(job["reached"]) or "no table yet"
-    return job["id"], _moment(job["closed_at"]), _moment(job["data_timestamp"]), job["rows"], reached
+    moments = _moment(job["closed_at"]), _moment(job["data_timestamp"])
+    return job["id"], *moments, job["rows"], _taken(job["ways"]), reached
+
+
+def _taken(ways: Mapping[str, str]) -> str:
+    """The ways in which stages took the job; of those that were not narrow also which."""
+    stages: dict[str, list[str]] = {}
+    for stage, way in ways.items():
+        stages.setdefault(way.partition(":")[0], []).append(stage)
+    return "; ".join(way if way == "narrow" else f"{way} ({', '.join(of)})" for way, of in stages.items()) or "–"
 
 
 def _query_row(record: Mapping[str, Any]) -> tuple[object, ...]:

@@ -103,6 +103,7 @@ class Engine:
             self.journal = Journal(ledger)
             self._assemble(project, clock, step, ledger.epoch, executor)
             opened.callback(self.journal.settle)
+            opened.callback(self.ways.keep)
             opened.callback(self.executor.close)
             old = any("schema" not in record for record in self.journal.records.sources.values())
             if old or procedures or any(map(needs_spark, project.sources.values())):
@@ -130,7 +131,8 @@ class Engine:
             lambda: sessions.bulk,
             step,
         )
-        ways = Ways(limits.batch_rows, None if limits.way is None else Way(limits.way))
+        costs = Path(project.storage) / INTERNAL / "costs.json"
+        self.ways = ways = Ways(limits.batch_rows, None if limits.way is None else Way(limits.way), costs)
         self.batches = batches = BatchFactory(
             journal.chain, sessions, self.tables.kept, self.scratch, limits.batch_rows, ways, journal.settle
         )

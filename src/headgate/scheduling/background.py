@@ -39,7 +39,7 @@ _NEVER = timedelta(days=36_500)
 _PATIENCE = timedelta(seconds=10)
 """How long a system job waits for its sources."""
 _RECENT = 100
-_CLOCK_SECONDS = 60.0
+_MINUTE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Background:
         self._closed = False
         self._seen_executions = -1
         self._oldest_at: datetime | None = None
-        self._clocks_due = 0.0
+        self._minute_due = 0.0
         self._not_before = 0.0
         self.actions: deque[Action] = deque(maxlen=_RECENT)
         names = scheduler.catalog.names()
@@ -106,7 +106,7 @@ class Background:
                 self._leases.end_expired,
                 self._make_again,
                 self._tidy,
-                self._compare_clocks,
+                self._now_and_then,
                 self._system_job,
                 self._materialize,
             )
@@ -145,11 +145,16 @@ class Background:
         self._upkeep.arrange()
         self._upkeep.release()
 
-    def _compare_clocks(self) -> None:
-        """Asks each source for its time now and then: receipts tell it also where no query touched the source."""
-        if time.monotonic() < self._clocks_due:
+    def _now_and_then(self) -> None:
+        """What is done once a minute."""
+        if time.monotonic() < self._minute_due:
             return
-        self._clocks_due = time.monotonic() + _CLOCK_SECONDS
+        self._minute_due = time.monotonic() + _MINUTE_SECONDS
+        self._scheduler.executor.ways.keep()
+        self._compare_clocks()
+
+    def _compare_clocks(self) -> None:
+        """Asks each source for its time: receipts tell it also where no query touched the source."""
         for name, source in self._scheduler.sources.items():
             if source.unopened is None:
                 try:

@@ -52,6 +52,8 @@ class JobRecord:
     """The tables that have reached it."""
     seconds: Mapping[str, float]
     """By stage how long the batch took that brought it to this job, alone or with others; as far as that was timed."""
+    ways: Mapping[str, str]
+    """By stage the way in which that batch was taken, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +142,12 @@ class History:
             jobs = [chain.get(JobId(job)) for job in range(oldest, newest + 1)]
             through = {name: scheduler.reader.through(name) for name in scheduler.catalog.names()}
         seconds: dict[int, dict[str, float]] = defaultdict(dict)
+        ways: dict[int, dict[str, str]] = defaultdict(dict)
         for run in tuple(scheduler.executor.runs):
             for job in range(max(run.after + 1, oldest), run.upto + 1):
                 seconds[job][run.stage] = run.seconds
+                if run.choice is not None:
+                    ways[job][run.stage] = str(run.choice)
         return [
             JobRecord(
                 job.id,
@@ -152,6 +157,7 @@ class History:
                 job.rows,
                 tuple(name for name, reached in through.items() if reached >= job.id),
                 seconds[job.id],
+                ways[job.id],
             )
             for job in jobs
         ]

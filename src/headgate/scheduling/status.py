@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
@@ -67,6 +67,8 @@ class WarehouseStatus:
     """Why Spark cannot be used any more."""
     opening: Opening | None = None
     """Tables that are made again after the opening; None once they are where they were."""
+    ways: Mapping[str, int] = field(default_factory=dict)
+    """How many batches with changes were narrow, wide or recomputed."""
 
 
 def observe(
@@ -117,6 +119,7 @@ def observe(
         waiting=len(scheduler.cutter.waiting),
         answers=len(leases),
         executions=scheduler.executor.executions,
+        ways=scheduler.executor.ways.counts(),
         held_bytes=upkeep.held_bytes,
         actions=tuple(actions),
         spark_lost=spark_lost,

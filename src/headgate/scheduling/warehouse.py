@@ -243,7 +243,7 @@ class Warehouse:
     def explain(self, flow: str) -> Explanation:
         """The flow's graph, what is incremental and why the rest is not, and the bytes of its arrangements."""
         with self._engine.graph_lock:
-            return explain_flow(self._engine.flows.get(flow), self._engine.tables.get)
+            return explain_flow(self._engine.flows.get(flow), self._engine.tables.get, self._engine.ways.last)
 
     def from_scratch(self, flow: str) -> tuple[SparkSession, str]:
         """The session and the query that compute an incremental flow from its inputs' newest rows, for comparison."""

@@ -106,6 +106,14 @@ def warehouse_metrics(status: WarehouseStatus, newest_job: int, restarts: int = 
     yield CounterMetricFamily(
         "headgate_batches_total", "Batches run since the warehouse was opened.", status.executions
     )
+    ways = CounterMetricFamily(
+        "headgate_batch_ways_total",
+        "Batches with changes since the warehouse was opened: narrow, wide or recomputed.",
+        labels=["way"],
+    )
+    for way, count in status.ways.items():
+        ways.add_metric([way], count)
+    yield ways
     yield CounterMetricFamily("headgate_spark_restarts_total", "Times that Spark died and was started again.", restarts)
     for name, text, value in (
         ("headgate_jobs_incomplete", "Closed jobs that some table has not reached.", len(status.closed)),

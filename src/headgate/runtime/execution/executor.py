@@ -32,6 +32,7 @@ from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.maintenance import advance, batch_ends, run_stages
 from headgate.runtime.stages.stage import Stage, zone_of
 from headgate.runtime.stages.view_stage import ViewStage
+from headgate.runtime.stages.ways import Choice
 from headgate.runtime.tables.tables import Tables
 
 _LOGGER = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class StageRun:
     after: JobId
     upto: JobId
     seconds: float
+    choice: Choice | None
+    """The way in which it was taken, and why; None where nothing had changed."""
 
 
 class Executor:
@@ -66,6 +69,7 @@ class Executor:
         self._tables = tables
         self._sources = sources
         self._batches = batches
+        self.ways = batches.ways
         self._signal = signal
         self._changed = threading.Condition()
         """A stage has ended."""
@@ -263,6 +267,7 @@ class Executor:
 
     def _run(self, stage: Stage, reach: JobId, weight: int) -> None:
         after, began = stage.target.through, time.monotonic()
+        before = self.ways.last.get(stage.name)
         try:
             with self._batches.open(pool(weight)) as batch:
                 end = reach if zone_of(stage) is not None else self._ends(after, reach)[0]
@@ -271,4 +276,8 @@ class Executor:
                 with self._changed:
                     self._notify()
         finally:
-            self.runs.append(StageRun(stage.name, after, stage.target.through, time.monotonic() - began))
+            choice = self.ways.last.get(stage.name)
+            seconds = time.monotonic() - began
+            self.runs.append(
+                StageRun(stage.name, after, stage.target.through, seconds, None if choice is before else choice)
+            )

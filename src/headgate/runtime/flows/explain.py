@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.dataflow.flow import AutoCdc
@@ -10,6 +10,7 @@ from headgate.dataflow.graph import Aggregate, Node, Scan
 from headgate.dataflow.typed_graph import TypedGraph
 from headgate.runtime.flows.flows import RunningFlow
 from headgate.runtime.stages.view_stage import ViewStage
+from headgate.runtime.stages.ways import Choice
 from headgate.runtime.tables.stored import StoredTable
 from headgate.warehouse.versioned import VersionedTable
 
@@ -33,6 +34,8 @@ class Explanation:
     graph: str
     arrangements: tuple[StoredBytes, ...]
     states: tuple[StoredBytes, ...]
+    ways: Mapping[str, str]
+    """By table how its latest batch was taken, and why."""
 
     def __str__(self) -> str:
         kind = "incremental" if self.is_incremental else "partly incremental"
@@ -43,16 +46,19 @@ class Explanation:
             if found:
                 lines.append(f"  {title}:")
                 lines += [f"    {table.name}: {table.rows:,} rows, {table.bytes:,} bytes" for table in found]
+        lines += [f"  latest batch of {table}: {way}" for table, way in self.ways.items()]
         return "\n".join(lines)
 
 
-def explain_flow(flow: RunningFlow, stored: Callable[[str], StoredTable]) -> Explanation:
+def explain_flow(flow: RunningFlow, stored: Callable[[str], StoredTable], choices: Mapping[str, Choice]) -> Explanation:
+    """`choices`: by stage how its latest batch was taken."""
     plan = flow.plan
+    ways = {stage.name: str(choices[stage.name]) for stage in flow.stages if stage.name in choices}
     if isinstance(plan.flow, AutoCdc):
         cdc = plan.flow
         kind = f"slowly changing dimension type {cdc.scd_type}"
         text = f"{kind} of {cdc.source}, keys {', '.join(cdc.keys)}: one step per transaction"
-        return Explanation(plan.name, True, (), text, (), ())
+        return Explanation(plan.name, True, (), text, (), (), ways)
     lines: list[str] = []
     states: list[StoredBytes] = []
     for stage in flow.stages:
@@ -74,7 +80,9 @@ def explain_flow(flow: RunningFlow, stored: Callable[[str], StoredTable]) -> Exp
             if isinstance(node, Scan):
                 lines.append(f"  {name}: all of {node.table}")
     reasons = plan.fragment.reasons if plan.fragment is not None else ()
-    return Explanation(plan.name, plan.fragment is None, reasons, "\n".join(lines), tuple(arrangements), tuple(states))
+    return Explanation(
+        plan.name, plan.fragment is None, reasons, "\n".join(lines), tuple(arrangements), tuple(states), ways
+    )
 
 
 def _size(table: VersionedTable, name: str) -> StoredBytes:
