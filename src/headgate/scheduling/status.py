@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.errors import HeadgateError
+from headgate.runtime.stages.ways import Way
 from headgate.runtime.upkeep.upkeep import Upkeep
 from headgate.scheduling.background import Action, Opening
 from headgate.scheduling.leases import Leases
@@ -119,7 +120,7 @@ def observe(
         waiting=len(scheduler.cutter.waiting),
         answers=len(leases),
         executions=scheduler.executor.executions,
-        ways=scheduler.executor.ways.counts(),
+        ways={str(way): scheduler.executor.taken[way] for way in Way},
         held_bytes=upkeep.held_bytes,
         actions=tuple(actions),
         spark_lost=spark_lost,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
@@ -32,7 +32,7 @@ from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.maintenance import advance, batch_ends, run_stages
 from headgate.runtime.stages.stage import Stage, zone_of
 from headgate.runtime.stages.view_stage import ViewStage
-from headgate.runtime.stages.ways import Choice
+from headgate.runtime.stages.ways import Choice, Way
 from headgate.runtime.tables.tables import Tables
 
 _LOGGER = logging.getLogger(__name__)
@@ -81,6 +81,8 @@ class Executor:
         self._closed = False
         self.executions = 0
         """How many batches have run."""
+        self.taken: Counter[Way] = Counter()
+        """How many batches with changes were taken in each way."""
         self.runs: deque[StageRun] = deque(maxlen=_REMEMBERED_RUNS)
         """The latest of them."""
         self._threads = DaemonThreads("stage")
@@ -277,7 +279,8 @@ class Executor:
                     self._notify()
         finally:
             choice = self.ways.last.get(stage.name)
-            seconds = time.monotonic() - began
-            self.runs.append(
-                StageRun(stage.name, after, stage.target.through, seconds, None if choice is before else choice)
-            )
+            choice = None if choice is before else choice
+            self.runs.append(StageRun(stage.name, after, stage.target.through, time.monotonic() - began, choice))
+            if choice is not None:
+                with self._changed:
+                    self.taken[choice.way] += 1

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from enum import StrEnum
@@ -42,7 +41,7 @@ BEFORE: Mapping[Way, tuple[float, float]] = {
     Way.WIDE: (1.5, 8e-6),
     Way.RECOMPUTE: (1.0, 4e-6),
 }
-"""Seconds, and seconds per row, of a stage of which nothing is known."""
+"""Seconds, and seconds per row, of a view of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,6 @@ class Ways:
         self.forced = forced
         self.last: dict[str, Choice] = {}
         """By stage the latest choice."""
-        self._taken: Counter[Way] = Counter()
         self._file = file
         self._learnt: dict[str, Learnt] = {} if file is None else _read(file)
         self._written = dict(self._learnt)
@@ -150,31 +148,29 @@ class Ways:
     def choose(self, stage: str, rows: int, *, recomputed_rows: int | None = None, jobs: int = 1) -> Choice:
         """The way for a batch of changed rows.
 
-        `recomputed_rows` are the rows that the query as written would read, for each of the jobs; None where the stage cannot
-        recompute.
+        `recomputed_rows` are the rows that the query as written would read, for each of the jobs; None where there is no query.
         """
         with self._lock:
             if self.forced is not None and (self.forced is not Way.RECOMPUTE or recomputed_rows is not None):
                 choice = Choice(self.forced, "limits.way says so")
+            elif recomputed_rows is None:
+                # What is not a query over tables is narrow wherever it can be: rows are looked up or appended, and that is all.
+                way = Way.NARROW if rows < self.most_rows else Way.WIDE
+                choice = Choice(
+                    way, f"{rows:,} changes, of {self.most_rows:,} that the driver may hold (limits.batch_rows)"
+                )
             else:
                 learnt = self._learnt.get(stage, Learnt())
                 seconds = {way: learnt.estimate(way, rows) for way in (Way.NARROW, Way.WIDE)}
-                if recomputed_rows is not None:
-                    seconds[Way.RECOMPUTE] = jobs * learnt.estimate(Way.RECOMPUTE, recomputed_rows)
+                seconds[Way.RECOMPUTE] = jobs * learnt.estimate(Way.RECOMPUTE, recomputed_rows)
                 choice = cheapest(seconds, rows, self.most_rows)
             self.last[stage] = choice
-            self._taken[choice.way] += 1
             return choice
 
     def took(self, stage: str, way: Way, rows: int, seconds: float) -> None:
         """Tells what a batch took; of a recomputation the rows that the query read."""
         with self._lock:
             self._learnt[stage] = self._learnt.get(stage, Learnt()).with_one(way, rows, seconds)
-
-    def counts(self) -> dict[str, int]:
-        """How many batches were taken in each way."""
-        with self._lock:
-            return {str(way): self._taken[way] for way in Way}
 
     def keep(self) -> None:
         """Writes what was learnt, if there is something new."""
