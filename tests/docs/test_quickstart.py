@@ -19,6 +19,8 @@ PAGE = ROOT / "docs" / "quickstart.md"
 FLOWS = "flows/revenue.sql"
 """The file to which the reader adds a flow."""
 SHOWN_URL, SHOWN_SERVER, SHOWN_PORT = "http://127.0.0.1:8765", "127.0.0.1:5432", "port=5432"
+SHOWN_DEADLINE = '"5s"'
+"""For a machine that has nothing else to do."""
 
 
 @pytest.fixture
@@ -75,8 +77,9 @@ def compare_source(block: Block, folder: Path, port: int) -> None:
 
 
 def printed(block: Block, url: str) -> str:
-    assert SHOWN_URL in block.text
+    assert SHOWN_URL in block.text and SHOWN_DEADLINE in block.text
+    text = block.text.replace(SHOWN_URL, url).replace(SHOWN_DEADLINE, '"10m"')
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(compile(block.text.replace(SHOWN_URL, url), str(block), "exec"), {})
+        exec(compile(text, str(block), "exec"), {})
     return output.getvalue()
