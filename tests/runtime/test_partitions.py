@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from headgate.runtime.spark.partitions import Batches, ReadLimit, read_partitions
+from headgate.runtime.spark import partitions
+from headgate.runtime.spark.partitions import FEW_BYTES, Batches, ReadLimit, read_partitions
 from headgate.runtime.spark.sessions import SparkSessions
 
 TYPES = """
@@ -44,9 +48,12 @@ def reading(spark_sessions: SparkSessions, tmp_path: Path) -> Reading:
     return Reading(spark_sessions, tmp_path / "answer")
 
 
+@pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize(("rows", "partitions"), [(0, 2), (5, 3), (20_000, 2)])
-def test_rows_and_types_are_those_that_spark_gives(reading: Reading, rows: int, partitions: int) -> None:
+def test_rows_and_types_are_those_that_spark_gives(reading: Reading, rows: int, partitions: int, flat: bool) -> None:
     sql = TYPES.format(rows=rows, partitions=partitions)
+    if flat:
+        sql = f"SELECT * EXCEPT (list, pair, pairs) FROM ({sql})"
     expected = reading.sessions.query.sql(sql).toArrow()
     found = reading(sql)
     assert found.rows == rows and not found.is_cut
@@ -56,13 +63,49 @@ def test_rows_and_types_are_those_that_spark_gives(reading: Reading, rows: int, 
 def test_few_rows_leave_no_file_and_many_leave_theirs_until_nobody_holds_them(reading: Reading) -> None:
     few = reading("SELECT id FROM range(10)")
     assert reading.done == 1 and not reading.folder.exists() and few.to_arrow().num_rows == 10
-    many = reading("SELECT id FROM range(0, 100000, 1, 2)")
+    many = reading("SELECT id, array(id) AS ids FROM range(0, 100000, 1, 2)")
     assert len(reading.files) == 2 and reading.done == 1
     assert [stat.S_IMODE(path.stat().st_mode) for path in (reading.folder, *reading.files)] == [0o700, 0o600, 0o600]
     assert [row for batch in many for row in batch.column(0).to_pylist()] == list(range(100_000))
     assert max(batch.nbytes for batch in many) < 2 << 20
     del many
     assert reading.done == 2 and not reading.folder.exists()
+
+
+def test_few_rows_take_no_python_worker(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a Python worker is used")
+
+    monkeypatch.setattr(partitions, "partition_task", refuse)
+    grouped = "SELECT CAST(id % 100 AS STRING) AS x, COUNT(*) AS n FROM range(0, 100000, 1, 3) GROUP BY 1"
+    assert reading(grouped, ReadLimit(bytes=1 << 20)).rows == 100
+    assert reading("SELECT repeat('x', 256) AS x FROM range(0, 20, 1, 2)", ReadLimit(rows=5)).rows == 10
+    with pytest.raises(AssertionError, match="worker"):
+        reading("SELECT IF(id = 19, repeat('x', 257), '') AS x FROM range(0, 20, 1, 2)")
+    with pytest.raises(AssertionError, match="worker"):
+        reading(f"SELECT id FROM range(0, {FEW_BYTES // 16 + 1}, 1, 1)")
+
+
+def test_rows_that_are_not_few_are_read_again_from_the_same_shuffles(
+    reading: Reading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    session = reading.sessions.query
+    session.sql("SELECT id, repeat('x', 300) AS x FROM range(10)").write.parquet(str(source))
+    few_rows = partitions._few_rows
+
+    def lose_source(*args: Any) -> pa.Table | None:
+        found = few_rows(*args)
+        shutil.rmtree(source)
+        return found
+
+    monkeypatch.setattr(partitions, "_few_rows", lose_source)
+    session.read.parquet(str(source)).createOrReplaceTempView("read_again")
+    try:
+        found = reading("SELECT x, COUNT(*) AS n FROM read_again GROUP BY x")
+    finally:
+        session.catalog.dropTempView("read_again")
+    assert found.to_arrow().to_pylist() == [{"x": "x" * 300, "n": 10}]
 
 
 def test_a_read_that_fails_leaves_no_file(reading: Reading) -> None:

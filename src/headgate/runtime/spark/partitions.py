@@ -1,11 +1,13 @@
 """An answer's rows on their way from Spark: Arrow batches of bounded size, of which neither Spark nor this process holds many.
 
     without a limit, or small by its plan     as PySpark collects them, within spark.driver.maxResultSize
+    else, few rows of narrow columns          the same: every task ends before it has more than its share of FEW_BYTES
     else, a task per partition                few bytes: the task's result        (partition_task)
                                               more: a file of the answer's folder
     driver                                    batch after batch, in the order of the partitions
 
-The executors see the same storage as the driver.
+Whether rows are few shows when they are read; those of a larger answer are read again, from the same shuffles. Few rows take no
+Python worker, which is most of what a small answer costs. The executors see the same storage as the driver.
 """
 
 from __future__ import annotations
@@ -19,16 +21,19 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    BinaryType,
     BooleanType,
     DateType,
     DayTimeIntervalType,
     NullType,
     NumericType,
+    StringType,
     TimestampNTZType,
     TimestampType,
 )
@@ -39,6 +44,12 @@ UNLIMITED = (1 << 63) - 1
 SMALL_ROWS = 10_000
 """Answers whose plan promises no more rows, all of fixed width, need no files."""
 _FIXED_WIDTH = (BooleanType, DateType, DayTimeIntervalType, NullType, NumericType, TimestampNTZType, TimestampType)
+FEW_BYTES = 8 << 20
+"""What all partitions together may have to be collected without files."""
+_NARROW_BYTES = 256
+"""The longest text, or binary value, of few rows."""
+_FIXED_BYTES = 16
+"""At most, for a value of fixed width."""
 _MOST_INTEGER = (1 << 31) - 1
 _BATCH_ROWS = 16_384
 
@@ -118,7 +129,12 @@ def read_partitions(frame: DataFrame, limit: ReadLimit, folder: Path, done: Call
             rows = frame.toArrow()
             parts = [Part(rows.num_rows, rows.nbytes, rows)]
         else:
-            parts = _parts(_ending_partitions(frame, limit.rows), limit.bytes, folder)
+            frame, partitions = _computed_once(frame)
+            few = _few_rows(frame, partitions, limit.rows, schema)
+            if few is not None:
+                parts = [Part(few.num_rows, few.nbytes, few)]
+            else:
+                parts = _parts(_ending_partitions(frame, limit.rows), limit.bytes, folder)
         return Batches(schema, parts, limit.bytes, discard)
     except BaseException:
         discard()
@@ -132,11 +148,38 @@ def _is_small(frame: DataFrame) -> bool:
     return bool(most.isDefined()) and int(most.get()) * max(1, len(frame.columns)) <= SMALL_ROWS
 
 
+def _computed_once(frame: DataFrame) -> tuple[DataFrame, int]:
+    """The frame's rows, of which all but the last stage is computed once however often they are read; and their partitions."""
+    session = frame.sparkSession
+    rows = frame._jdf.queryExecution().toRdd()
+    java = session._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False)
+    # Names may occur twice.
+    named = DataFrame(java, session).toDF(*(f"_{place}" for place in range(len(frame.columns))))
+    return named, int(rows.getNumPartitions())
+
+
+def _few_rows(frame: DataFrame, partitions: int, most_rows: int, schema: pa.Schema) -> pa.Table | None:
+    """All rows, or the first `most_rows` of each partition, if they are few and narrow; else None."""
+    texts = [field.name for field in frame.schema if isinstance(field.dataType, StringType | BinaryType)]
+    fixed = [field.name for field in frame.schema if isinstance(field.dataType, _FIXED_WIDTH)]
+    if len(texts) + len(fixed) < len(frame.columns):
+        return None
+    width = len(texts) * _NARROW_BYTES + max(1, len(fixed)) * _FIXED_BYTES
+    few = FEW_BYTES // (width * max(1, partitions))
+    wide = " OR ".join(f"COALESCE(octet_length({name}), 0) > {_NARROW_BYTES}" for name in texts) or "false"
+    narrow = [f"IF({wide}, NULL, {name}) AS {name}" if name in texts else name for name in frame.columns]
+    ended = _ending_partitions(frame, min(most_rows, few + 1))
+    found = ended.selectExpr(*narrow, f"{wide} AS is_wide", "spark_partition_id() AS part").toArrow()
+    counts = found.column("part").value_counts().field("counts")
+    if pc.any(found.column("is_wide")).as_py() or (pc.max(counts).as_py() or 0) > few:
+        return None
+    columns = [column.cast(field.type) for column, field in zip(found.columns[:-2], schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def _parts(frame: DataFrame, most_bytes: int, folder: Path) -> list[Part]:
-    # Names may occur twice, which `mapInArrow` refuses.
-    named = frame.toDF(*(f"_{place}" for place in range(len(frame.columns))))
     try:
-        found = named.mapInArrow(partition_task(folder, most_bytes), RESULT).toArrow()
+        found = frame.mapInArrow(partition_task(folder, most_bytes), RESULT).toArrow()
     except (PySparkException, Py4JError):
         if not (folder / CUT).exists():
             raise
