@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from headgate.dataflow.accumulators import GROUP, ROWS, Running
 from headgate.dataflow.graph import Aggregate, Filter, Node, Projection
 from headgate.dataflow.ordered import call_text, ordered_rows
-from headgate.dataflow.relation import SIGNS, Keys, Relation, column_list, quoted, select
+from headgate.dataflow.relation import SIGNS, Keys, Relation, column_list, quoted, same_values, select
 from headgate.dataflow.rules.touched import AT, NEXT, recomputed
 from headgate.dataflow.run import Reading, Run
 from headgate.delta.changes import JOB, WEIGHT
@@ -64,7 +64,8 @@ def _state_delta(node: Aggregate, form: Running, run: Run) -> Relation | None:
         before, joined = dict.fromkeys(names, "0"), ""
     else:
         before = {name: f"COALESCE(s.{quoted(name)}, 0)" for name in names}
-        same = " AND ".join(f"g.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
+        hashable = not any("collate" in run.graph.type_of(node, key).lower() for key in node.keys)
+        same = same_values("g", "s", [(key, key) for key in keys], same_types=hashable)
         joined = f" LEFT JOIN {state.source} s ON {same}"
     new = [f"{before[name]} + SUM(g.{step[name]}) {window} AS {quoted('new_' + name)}" for name in names]
     moved = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.types import DataType, IntegralType
 
 from headgate.dataflow.graph import Aggregate, Node, Scan, scans
-from headgate.dataflow.relation import UNTIL, Keys, Relation, column_list, quoted, select
+from headgate.dataflow.relation import UNTIL, Keys, Relation, column_list, quoted, same_values, select
 from headgate.delta.changes import JOB, WEIGHT, JobId
 from headgate.runtime.evaluation.file_relations import FileRelations
 from headgate.runtime.evaluation.key_ranges import within_ranges
@@ -129,7 +129,8 @@ class WideInputs:
         if source is None:
             return None
         if changes is not None:
-            same = _same([(name, name) for name in table.spec.key], "w", "c")
+            hashable = "collate" not in table.spec.schema.simpleString()
+            same = same_values("w", "c", [(name, name) for name in table.spec.key], same_types=hashable)
             source = f"(SELECT w.* FROM {source} w LEFT ANTI JOIN {changes.source} c ON {same})"
         outputs = ", ".join(f"{quoted(column)} AS {quoted(name)}" for name, column in names.items()) or "1 AS __one"
         return select(f"SELECT {outputs} FROM {source}", tuple(names))
@@ -159,7 +160,10 @@ class WideInputs:
         if lead and table.count(self.after) >= _MANY_ROWS:
             key = keys[lead]
             within = within_ranges(self.views, found.view, key, found.types[key], f"w.{quoted(lead)}")
-        same = _same(list(keys.items()), "w", "k")
+        hashable = all(
+            _is_hashed_alike(table.spec.schema[one].dataType, found.types[other]) for one, other in keys.items()
+        )
+        same = same_values("w", "k", list(keys.items()), same_types=hashable)
         # A row group is skipped by what stands before the join.
         source = source if within is None else f"(SELECT * FROM {source} w WHERE {within})"
         return f"(SELECT w.* FROM {source} w LEFT SEMI JOIN {found.view} k ON {same})"
@@ -172,8 +176,8 @@ def _scanned(scan: Scan, changes: Relation | None) -> Relation | None:
     return Relation(source, scan.columns, changes.rows, changes.spanned)
 
 
-def _same(pairs: list[tuple[str, str]], left: str, right: str) -> str:
-    return " AND ".join(f"{left}.{quoted(one)} <=> {right}.{quoted(other)}" for one, other in pairs)
+def _is_hashed_alike(one: DataType, other: DataType) -> bool:
+    return one == other and "collate" not in one.simpleString()
 
 
 def _compare(one: DataType, other: DataType) -> bool:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 from headgate.dataflow.accumulators import GROUP, Running
 from headgate.dataflow.graph import Aggregate, scanned_tables
 from headgate.dataflow.reference import plain_sql
-from headgate.dataflow.relation import SIGNS, column_list, quoted
+from headgate.dataflow.relation import SIGNS, column_list, quoted, same_values
 from headgate.dataflow.typed_graph import TypedGraph
 from headgate.delta.changes import COPY, JOB, NO_JOB, ROW_HASH, WEIGHT, JobId
 from headgate.runtime.evaluation.evaluation import Evaluation, TooMuchToRead
@@ -227,7 +227,9 @@ def bag_text(spec: TableSpec, text: str) -> str:
 
 def difference_text(spec: TableSpec, text: str, stored: str, job: JobId) -> str:
     """What changes the stored rows into those of the query, in one job: rows are compared with that of the same key."""
-    same = " AND ".join(f"n.{quoted(name)} <=> o.{quoted(name)}" for name in spec.key)
+    same = same_values(
+        "n", "o", [(name, name) for name in spec.key], same_types="collate" not in spec.schema.simpleString()
+    )
     # Rows of a bag with the same hash and number are the same.
     compared = [] if ROW_HASH in spec.key else [field for field in spec.schema.fields if field.name not in spec.key]
     equal = "".join(f" AND {comparable('n', field)} <=> {comparable('o', field)}" for field in compared)
