@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,12 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headgate
 from headgate.capture.places import Place
+from headgate.capture.shape import Shape
 from headgate.capture.streamlog import StreamLog
+from headgate.delta.events import OBSERVED, TRUNCATE
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.stages import event_files
 from tests.exactness.conftest import MakeWorld
-from tests.exactness.model import Change, Delete, Dimension, Insert, Table, Truncate, Update
-from tests.exactness.world import View
+from tests.exactness.model import Change, Delete, Dimension, Insert, Row, Table, Truncate, Update
+from tests.exactness.world import View, World
 from tests.producing.depot import open_depot, rows_of
 from tests.seed import SEED
 
@@ -46,7 +48,10 @@ def test_any_events_give_the_same_from_files(world: MakeWorld) -> None:
     for _ in range(2):
         for _ in range(3):
             for _ in range(chosen.randint(1, 3)):
-                found.commit(*(some_change(chosen) for _ in range(chosen.randint(1, 5))))
+                if chosen.random() < 0.3:
+                    poll(found, chosen)
+                else:
+                    found.commit(*(some_change(chosen) for _ in range(chosen.randint(1, 5))))
             found.close_job()
         found.refresh()
         found.check_new_jobs()
@@ -58,12 +63,8 @@ def some_change(chosen: random.Random) -> Change:
     """Of few keys, so that many events meet."""
     kind = chosen.choice(["insert", "insert", "update", "update", "delete", "move", "truncate"])
     if chosen.random() < 0.3:
-        row: dict[str, object] = {"a": chosen.randint(1, 3)}
-        values = {
-            "at": datetime(2024, 1, chosen.randint(1, 9), tzinfo=UTC),
-            "n": chosen.choice([None, 0.5, float("nan")]),
-        }
-        return Delete("o", row) if kind == "delete" else Insert("o", {**row, **values})
+        row = some_row(chosen)
+        return Delete("o", {"a": row["a"]}) if kind == "delete" else Insert("o", row)
     key = {"a": chosen.randint(1, 3), "b": chosen.choice(["", "x"])}
     whole = {**key, "n": chosen.choice([None, 1, 2]), "tags": chosen.choice([None, [], ["y", None]])}
     match kind:
@@ -76,6 +77,37 @@ def some_change(chosen: random.Random) -> Change:
         case "delete":
             return Delete("t", key)
     return Truncate("t") if chosen.random() < 0.3 else Insert("t", whole)
+
+
+def poll(world: World, chosen: random.Random) -> None:
+    """A transaction that shows rows of o, perhaps all there are, without saying whether anything happened to them."""
+    source = world.warehouse.source("s")
+    before = world.model.state(len(world.model.transactions))["o"]
+    is_whole = chosen.random() < 0.5
+    seen = {key: some_row(chosen) | {"a": key} for key in chosen.sample([1, 2, 3], 2)}
+    for (key,), row in before.items():
+        if chosen.random() < 0.6:
+            seen[key] = {name: row[name] for name in ("a", "at", "n")}
+    moment = world.model.transactions[-1].commit_at + timedelta(minutes=1)
+    rows, ops = list(seen.values()), [OBSERVED] * len(seen)
+    if is_whole:
+        rows, ops = [{}, *rows], [TRUNCATE, *ops]
+    with source.log.begin(source.log.end + 1, moment) as writer:
+        writer.write("o", Shape("s", source.tables["o"]).build(rows, ops, [()] * len(rows), range(len(rows))))
+        writer.commit()
+    source.log.sync()
+    gone = [Delete("o", {"a": key}) for (key,) in before if is_whole and key not in seen]
+    new = [
+        Insert("o", row)
+        for key, row in seen.items()
+        if (key,) not in before or any(repr(before[key,][name]) != repr(row[name]) for name in row)
+    ]
+    world.model.commit([*gone, *new], moment, initial=False)
+
+
+def some_row(chosen: random.Random) -> Row:
+    at = datetime(2024, 1, chosen.randint(1, 9), tzinfo=UTC)
+    return {"a": chosen.randint(1, 3), "at": at, "n": chosen.choice([None, 0.5, float("nan")])}
 
 
 def test_a_worker_that_dies_while_it_reads_events_costs_another_attempt(
