@@ -37,9 +37,9 @@ class Way(StrEnum):
 
 
 BEFORE: Mapping[Way, tuple[float, float]] = {
-    Way.NARROW: (0.15, 40e-6),
-    Way.WIDE: (1.5, 8e-6),
-    Way.RECOMPUTE: (1.0, 4e-6),
+    Way.NARROW: (0.15, 70e-6),
+    Way.WIDE: (2.5, 30e-6),
+    Way.RECOMPUTE: (2.0, 12e-6),
 }
 """Seconds, and seconds per row, of a view of which nothing is known."""
 
