@@ -139,6 +139,7 @@ def test_every_operator_over_files_is_exact_at_every_job_and_brings_no_rows_to_t
 ) -> None:
     # No table is so small that it is read whole.
     monkeypatch.setattr(wide_inputs, "ROWS_PER_CHANGE", 0)
+    monkeypatch.setattr(wide_inputs, "MANY_ROWS", 0)
     limits = {"way": "wide", "small_table_rows": 1, "rows_per_file": 100}
     found = world(TABLES, DIMENSIONS, VIEWS, limits)
     driver = Driver(monkeypatch)

@@ -20,7 +20,7 @@ from headgate.runtime.tables.stored import BatchViews, StoredTable
 
 ROWS_PER_CHANGE = 10
 """A table with at most this many rows for each change of the batch is read whole."""
-_MANY_ROWS = 1_000_000
+MANY_ROWS = 1_000_000
 """From here on, skipping row groups of a table can save more than finding out which."""
 _ODD = "__odd"
 
@@ -157,7 +157,7 @@ class WideInputs:
             copy, lead = table.main, ""
         source = self.views.whole(table, self.after) if copy is table.main else self.views.arranged(copy, self.after)
         within = None
-        if lead and table.count(self.after) >= _MANY_ROWS:
+        if lead and table.count(self.after) >= MANY_ROWS:
             key = keys[lead]
             within = within_ranges(self.views, found.view, key, found.types[key], f"w.{quoted(lead)}")
         hashable = all(
