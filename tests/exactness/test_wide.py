@@ -192,8 +192,12 @@ def test_a_narrow_batch_is_halved_when_its_groups_would_be_computed_from_too_man
     assert batches == [(0, 1), (1, 5), (1, 3), (3, 5)]
 
 
-def test_a_way_can_be_forced_while_the_warehouse_is_open(world: MakeWorld) -> None:
+def test_a_way_can_be_forced_and_is_told(world: MakeWorld) -> None:
     found = world(TABLES, views=[view for view in VIEWS if view.name == "touched"])
     for number, way in enumerate(Way):
         found.way = way
         found.step(Insert("l", {"id": number, "k": 1, "v": number, "x": 0.0}))
+        told = f"{way}: limits.way says so"
+        assert f"latest batch of touched: {told}" in str(found.warehouse.explain("touched"))
+        assert found.warehouse.history.jobs(1)[0].ways["touched"] == told
+        assert found.warehouse.status.ways[way] >= 1

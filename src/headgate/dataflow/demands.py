@@ -36,6 +36,8 @@ def demands(graph: TypedGraph) -> frozenset[Demand]:
 class _Recording:
     """Implements `Run` on no data."""
 
+    jobs = 2
+
     def __init__(self, graph: TypedGraph) -> None:
         self.graph = graph
         self.found: set[Demand] = set()

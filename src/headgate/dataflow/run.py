@@ -62,6 +62,10 @@ class Reading(Protocol):
 
 
 class Run(Reading, Protocol):
+    @property
+    def jobs(self) -> int:
+        """How many jobs the batch has."""
+
     def delta(self, node: Node) -> Relation | None: ...
 
     def spans(self, node: Node) -> Relation | None: ...

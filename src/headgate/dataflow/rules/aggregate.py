@@ -8,6 +8,7 @@ Everything else (minimum, maximum, distinct, floating point, …) recomputes the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headgate.dataflow.accumulators import GROUP, ROWS, Running
@@ -51,10 +52,55 @@ def _state_delta(node: Aggregate, form: Running, run: Run) -> Relation | None:
     state = run.state_rows(node, None if not node.keys else run.delta_keys(node.input, node.keys, node.keys))
     delta = run.delta(node.input) or delta
     names = [accumulator.name for accumulator in form.accumulators]
-    grouped_keys = column_list(keys)
-    selected_keys = grouped_keys if node.keys else f"0 AS {GROUP}"
     # The steps keep their names up to the filter on them: for n renamed columns Spark derives 2^n forms of its condition.
     step = {name: quoted("step_" + name) for name in names}
+    move = _moved_once if run.jobs == 1 else _moved
+    moved = move(node, form, run, delta, state, step)
+    value = {
+        item.name: f"CAST(IF(__sign > 0, {quoted('new_' + item.name)}, {quoted('new_' + item.name)} - {step[item.name]})"
+        f" AS {item.type})"
+        for item in form.accumulators
+    }
+    outputs = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in value.items())
+    kept = f" AND {value[ROWS]} > 0" if node.keys else ""
+    text = (
+        f"SELECT {column_list(keys)}, {outputs}, {JOB}, __sign AS {WEIGHT} FROM {moved} {SIGNS} WHERE __changed{kept}"
+    )
+    return select(text, (*keys, *names))
+
+
+def _moved_once(
+    node: Aggregate, form: Running, run: Run, delta: Relation, state: Relation | None, step: Mapping[str, str]
+) -> str:
+    """The touched groups after the batch's only job, `new_…`, and its steps: state and changes are grouped together."""
+    keys = form.keys(node)
+    names = column_list(keys)
+    old = {item.name: quoted("old_" + item.name) for item in form.accumulators}
+    parts = [f"{item.sql} AS {step[item.name]}, 0 AS {old[item.name]}" for item in form.accumulators]
+    every = f"SELECT {names if node.keys else f'0 AS {GROUP}'}, {JOB}, {', '.join(parts)} FROM {delta.source}"
+    if state is not None:
+        parts = [f"0 AS {step[item.name]}, {quoted(item.name)} AS {old[item.name]}" for item in form.accumulators]
+        every += f" UNION ALL SELECT {names}, NULL AS {JOB}, {', '.join(parts)} FROM {state.source}"
+    sums = [
+        f"CAST(SUM({column}) AS {item.type}) AS {column}"
+        for item in form.accumulators
+        for column in (step[item.name], old[item.name])
+    ]
+    grouped = f"SELECT {names}, MAX({JOB}) AS {JOB}, {', '.join(sums)} FROM ({every}) GROUP BY {names}"
+    new = [f"{old[item.name]} + {step[item.name]} AS {quoted('new_' + item.name)}" for item in form.accumulators]
+    changed = " OR ".join(f"{column} <> 0" for column in step.values())
+    steps = ", ".join(step.values())
+    return f"(SELECT {names}, {JOB}, ({changed}) AS __changed, {', '.join(new)}, {steps} FROM ({grouped}))"
+
+
+def _moved(
+    node: Aggregate, form: Running, run: Run, delta: Relation, state: Relation | None, step: Mapping[str, str]
+) -> str:
+    """The touched groups after each job that touches them, `new_…`, and the job's steps."""
+    keys = form.keys(node)
+    names = [item.name for item in form.accumulators]
+    grouped_keys = column_list(keys)
+    selected_keys = grouped_keys if node.keys else f"0 AS {GROUP}"
     sums = ", ".join(f"SUM({item.sql}) AS {step[item.name]}" for item in form.accumulators)
     by = f"{grouped_keys}, {JOB}" if node.keys else JOB
     grouped = f"(SELECT {selected_keys}, {JOB}, {sums} FROM {delta.source} GROUP BY {by})"
@@ -68,19 +114,10 @@ def _state_delta(node: Aggregate, form: Running, run: Run) -> Relation | None:
         same = same_values("g", "s", [(key, key) for key in keys], same_types=hashable)
         joined = f" LEFT JOIN {state.source} s ON {same}"
     new = [f"{before[name]} + SUM(g.{step[name]}) {window} AS {quoted('new_' + name)}" for name in names]
-    moved = (
+    return (
         f"(SELECT {column_list(keys, 'g')}, g.{JOB}, ({changed}) AS __changed, {', '.join(new)}, {', '.join(step.values())}"
         f" FROM {grouped} g{joined})"
     )
-    value = {
-        item.name: f"CAST(IF(__sign > 0, {quoted('new_' + item.name)}, {quoted('new_' + item.name)} - {step[item.name]})"
-        f" AS {item.type})"
-        for item in form.accumulators
-    }
-    outputs = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in value.items())
-    kept = f" AND {value[ROWS]} > 0" if node.keys else ""
-    text = f"SELECT {grouped_keys}, {outputs}, {JOB}, __sign AS {WEIGHT} FROM {moved} {SIGNS} WHERE __changed{kept}"
-    return select(text, (*keys, *names))
 
 
 @dataclass(frozen=True, slots=True)

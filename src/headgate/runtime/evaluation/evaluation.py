@@ -56,6 +56,10 @@ class Evaluation(RuleRun):
         self._most_rows = most_rows
         self.state_changes: dict[Aggregate, pa.Table] = {}
 
+    @property
+    def jobs(self) -> int:
+        return self._inputs.upto - self._inputs.after
+
     def result(self, *, keyed: bool) -> pa.Table | None:
         """The flow's changes, netted, or None. With a key, a row that changed to itself may be among them."""
         fused = fuse(self.graph.root, self) if keyed else None
@@ -116,7 +120,7 @@ class Evaluation(RuleRun):
 
     def recomputes(self, below: Node, group: tuple[str, ...]) -> None:
         spans = self.settled_spans(below)
-        if self._inputs.upto - self._inputs.after == 1 or spans is None:
+        if self.jobs == 1 or spans is None:
             return
         changed = self._settled.rows_of(spans)
         moments = distinct_rows(changed.select([*group, JOB])).num_rows

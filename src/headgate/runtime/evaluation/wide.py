@@ -55,6 +55,10 @@ class WideEvaluation(RuleRun):
         self._inputs = WideInputs(tables, states, views, self._files, after, upto, changed_rows)
         self.state_changes: dict[Aggregate, ChangeSet | None] = {}
 
+    @property
+    def jobs(self) -> int:
+        return self._upto - self._after
+
     def result(self, target: StoredTable) -> ChangeSet | None:
         """The flow's changes. With a key, a row that changed to itself may be among them."""
         delta = self.delta(self.graph.root)
@@ -150,7 +154,7 @@ class WideEvaluation(RuleRun):
         """Groups of any size are computed, with the help of the executors' disks."""
 
     def _earliest_effects(self, node: AsOfJoin, moved: Relation) -> Mapping[int, datetime] | None:
-        if not moved.settled or self._upto - self._after > _MOST_JOBS:
+        if not moved.settled or self.jobs > _MOST_JOBS:
             return None
         names = "".join(f", {quoted(name)}" for name in self._attributes(node))
         moments = (
