@@ -110,6 +110,17 @@ def some_row(chosen: random.Random) -> Row:
     return {"a": chosen.randint(1, 3), "at": at, "n": chosen.choice([None, 0.5, float("nan")])}
 
 
+@pytest.mark.parametrize("ids", [range(40), [*range(20), *range(20)]], ids=["in order", "twice"])
+def test_a_large_transaction_is_exact_on_an_empty_table_and_on_rows(world: MakeWorld, ids: Sequence[int]) -> None:
+    """Also where the order of its keys tells that none comes twice."""
+    found = world(TABLES, views=VIEWS[1:], limits={**WIDE, "transaction_bytes": 500})
+    found.commit(*(Insert("o", {"a": number, "n": float(place)}) for place, number in enumerate(ids)), initial=True)
+    assert found.warehouse.source("s").log.size("o", 0, 1).in_files == len(ids)
+    found.check(found.refresh())
+    found.commit(*(Insert("o", {"a": number, "n": 0.5}) for number in ids), Delete("o", {"a": 90}))
+    found.check(found.refresh())
+
+
 def test_a_worker_that_dies_while_it_reads_events_costs_another_attempt(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -108,6 +108,20 @@ def test_footers_tell_what_the_events_are(spark_sessions: SparkSessions, log: St
     assert found.range_of("id") is None
 
 
+def test_a_file_in_the_order_of_its_key_has_one_event_per_key(log: StreamLog) -> None:
+    ids = list(range(1_000))
+    contents = [ids, [*ids[:-1], 998], [*ids[500:], *ids[:500]], [*ids, *ids]]
+    for position, content in enumerate(contents, 1):
+        with log.begin(position, NOON) as writer:
+            for start in range(0, len(content), 200):
+                writer.write("t", rows(content[start : start + 200]))
+            writer.commit()
+    found = [EventFiles(log, "t", position - 1, position) for position in range(1, 5)]
+    assert [each.are_distinct(("name", "id")) for each in found] == [True, False, False, False]
+    assert not found[0].are_distinct(("name",))
+    assert not EventFiles(log, "t", 0, 2).are_distinct(("id",))
+
+
 def test_events_from_before_a_column_was_added_or_widened_are_brought_to_the_columns_of_now(
     spark_sessions: SparkSessions, log: StreamLog, tmp_path: Path
 ) -> None:

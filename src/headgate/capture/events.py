@@ -34,6 +34,9 @@ TRANSACTION_FIELDS = (
 )
 """... and what is the same for all its rows."""
 
+INCREASING = "headgate.increasing"
+"""In the footer of a file of events: the columns, as JSON, in which every row has more than the row before."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -6,6 +6,7 @@ Parquet file, and goes on there. The files are complete and synced before the fr
 
 from __future__ import annotations
 
+import json
 import secrets
 import zlib
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.capture.durable import full_disk_is_named, sync_file, sync_folder
-from headgate.capture.events import TRANSACTION_FIELDS, Committed, event_schema
+from headgate.capture.events import INCREASING, ROW_FIELDS, TRANSACTION_FIELDS, Committed, event_schema
 from headgate.capture.frames import Group, Header, Inline, SideFile, encode_rows
 from headgate.capture.reading import stamp_micros
 
@@ -136,11 +137,18 @@ def encode_tables(tables: Mapping[str, pa.Table]) -> tuple[dict[str, Inline], li
 
 
 class _ParquetFile:
-    """One Parquet file in the making; each write is a row group, so that Spark tasks can share it."""
+    """One Parquet file in the making; each write is a row group, so that Spark tasks can share it.
+
+    Its footer names the table's columns of whole numbers in which every row has more than the row before.
+    """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._path = path
         self._rows = 0
+        whole_numbers = [field.name for field in schema if pa.types.is_integer(field.type)]
+        own = {field.name for field in (*ROW_FIELDS, *TRANSACTION_FIELDS)}
+        self._increasing: dict[str, int | None] = dict.fromkeys(name for name in whole_numbers if name not in own)
+        """The last value of each such column."""
         with full_disk_is_named(path):
             self._writer = pq.ParquetWriter(
                 path, schema, compression="snappy", coerce_timestamps="us", write_page_checksum=True
@@ -150,9 +158,12 @@ class _ParquetFile:
         with full_disk_is_named(self._path):
             self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         self._rows += rows.num_rows
+        ends = {name: _last_of_increasing(rows.column(name), last) for name, last in self._increasing.items()}
+        self._increasing = {name: last for name, last in ends.items() if last is not None}
 
     def finish(self) -> None:
         with full_disk_is_named(self._path):
+            self._writer.add_key_value_metadata({INCREASING: json.dumps([*self._increasing])})
             self._writer.close()
             sync_file(self._path)
 
@@ -163,3 +174,13 @@ class _ParquetFile:
 
     def reference(self) -> SideFile:
         return SideFile(self._path.name, self._rows, self._path.stat().st_size)
+
+
+def _last_of_increasing(values: pa.ChunkedArray, before: int | None) -> int | None:
+    """The last value, if none is NULL and each is more than the one before it."""
+    if values.null_count or not len(values):
+        return None
+    numbers = values.to_numpy()
+    if (before is not None and numbers[0] <= before) or (numbers[1:] <= numbers[:-1]).any():
+        return None
+    return int(numbers[-1])

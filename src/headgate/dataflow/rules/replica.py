@@ -27,6 +27,8 @@ class Kinds:
     partial: bool = False
     truncated: bool = False
     observed: bool = False
+    distinct: bool = False
+    """Whether no key has two events, as far as is known."""
 
 
 def transaction_changes(
@@ -85,9 +87,11 @@ def _last_events(
     every = f"({' UNION ALL '.join(parts)})"
     if kinds.partial:
         every = _completed(columns, key, every)
+    # A truncation deletes keys that have an event.
+    distinct = kinds.distinct and not kinds.truncated
     if kinds.observed:
-        every = _that_differ(columns, column_list(key), _last_of(key, every, POSITION))
-    return _last_of(key, every, moment)
+        every = _that_differ(columns, column_list(key), every if distinct else _last_of(key, every, POSITION))
+    return every if distinct else _last_of(key, every, moment)
 
 
 def _last_of(key: tuple[str, ...], events: str, moment: str) -> str:

@@ -8,7 +8,8 @@ What the events are (`Kinds`) is known without a look at them, from the footers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyspark import SparkContext
 from pyspark.cloudpickle import register_pickle_by_value
 
 from headgate.capture import frames, places
+from headgate.capture.events import INCREASING
 from headgate.capture.places import spool
 from headgate.capture.streamlog import StreamLog
 from headgate.dataflow.rules.replica import Kinds
@@ -74,6 +76,13 @@ class EventFiles:
         last = max((OBSERVED if known is None else known.max for known in operations), default=UPSERT)
         some_left_out = any(known is None or known.num_values > 0 for known in unchanged)
         return Kinds(some_left_out, truncated=last >= TRUNCATE, observed=last >= OBSERVED)
+
+    def are_distinct(self, key: Collection[str]) -> bool:
+        """Whether it is known that no key has two events: they lie in one file in the order of a column of the key."""
+        if len(self.files) != 1:
+            return False
+        known = (self._footers[0].metadata or {}).get(INCREASING.encode(), b"[]")
+        return not set(json.loads(known)).isdisjoint(key)
 
     def range_of(self, column: str) -> tuple[int, int] | None:
         """Between which values a column of whole numbers lies; None when the footers do not tell, or some are NULL."""

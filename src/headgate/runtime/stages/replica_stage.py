@@ -7,6 +7,8 @@ number from its transaction's position and its own place in it, and nothing is l
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -249,7 +251,7 @@ class ReplicaStage:
                 f"SELECT {column_list(self.columns)}, {number} AS {ROW_NUMBER}, {COMMIT_AT}, {marks}{JOB},"
                 f" 1L AS {WEIGHT} FROM {events}"
             )
-        kinds = found.kinds
+        kinds = replace(found.kinds, distinct=found.are_distinct(self.key))
         if kinds.truncated:
             old = None if self.target.is_empty(after) else views.whole(self.target, after)
         else:
