@@ -46,8 +46,8 @@ def test_the_service_runs_on_a_cluster_and_outlives_a_worker(server: PostgresSer
                 "spark.sql.shuffle.partitions": "4",
             },
             "sources": {"shop": source},
-            # Little enough that executors read the first load and hold the tables.
-            "limits": {"spark_load_bytes": "64KiB"},
+            # Little enough that executors read the first load, and the events of large jobs, and hold the tables.
+            "limits": {"spark_load_bytes": "64KiB", "batch_rows": 2_000},
         }
         (project / "headgate.yml").write_text(yaml.safe_dump(settings))
 
