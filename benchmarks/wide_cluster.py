@@ -43,13 +43,14 @@ PLACES = 1_000
 def cluster_figures(folder: Path, scale: str) -> dict[str, object]:
     rows = ROWS[scale]
     found: dict[str, dict[str, Any]] = {}
-    runs = {"few": (rows // 10, 2), "many": (rows, 2)} | ({} if scale == "tiny" else {"one_executor": (rows, 1)})
-    for name, (changed, workers) in runs.items():
-        place = folder / name
-        place.mkdir(parents=True)
-        with StandaloneCluster(place, workers) as cluster:
-            found[name] = _run(cluster, place, rows, changed)
-        say(f"  {changed:,} changes, {workers} executors: {found[name]['seconds']:.1f} s")
+    runs = {2: {"few": rows // 10, "many": rows}} | ({} if scale == "tiny" else {1: {"one_executor": rows}})
+    for workers, jobs in runs.items():
+        for name in jobs:
+            (folder / name).mkdir(parents=True)
+        with StandaloneCluster(folder, workers) as cluster:
+            for name, changed in jobs.items():
+                found[name] = _run(cluster, folder / name, rows, changed)
+                say(f"  {changed:,} changes, {workers} executors: {found[name]['seconds']:.1f} s")
     few, many = found["few"], found["many"]
     one = found.get("one_executor")
     return {
