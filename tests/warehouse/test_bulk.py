@@ -20,7 +20,7 @@ from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.problems import translate
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.versioned import VersionedTable
-from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Model, Row, canonical, change_set
+from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Key, Model, Row, canonical, change_set
 
 LIMITS = FileLimits(rows_per_file=20, rows_per_group=8, local_rows=10)
 
@@ -68,6 +68,51 @@ def test_changes_in_files_behave_as_changes_in_memory(tmp_path: Path, spark: Spa
     table.release(JobId(4))
     assert values(table, spark, 4) == canonical(model.snapshots[4].values())
     assert not list((tmp_path / "t" / "_overlay").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("key", [("a", "b"), ("a",)], ids=["two columns", "one whole number"])
+def test_what_counts_of_changes_in_files_is_worked_out_once(
+    tmp_path: Path, spark: SparkSession, key: tuple[str, ...]
+) -> None:
+    spec = TableSpec("t", SCHEMA, key=key)
+    model = Model(spec)
+    table = VersionedTable.open(str(tmp_path / "t"), spec, limits=LIMITS)
+    staged = tmp_path / "t" / "_overlay"
+
+    def wide(*edits: dict[Key, int | None]) -> int:
+        after, rows = model.job, [row for job in edits for row in model.run(job)]
+        table.apply(stored_changes(table, spark, rows, after, model.job), JobId(model.job))
+        return model.job
+
+    def narrow(edits: dict[Key, int | None]) -> int:
+        rows = model.run(edits)
+        table.apply(change_set(spec, rows, model.job - 1, model.job), JobId(model.job))
+        return model.job
+
+    def check(*jobs: int) -> None:
+        for job in jobs:
+            assert values(table, spark, job) == canonical(model.snapshots[job].values())
+
+    wide({(number, "x"): number for number in range(60)} | {(None, "x"): 1})
+    table.materialize(spark, JobId(1))
+    one_job = wide({(number, "x"): None if number % 3 else number + 1 for number in range(0, 60, 2)} | {(None, "x"): 2})
+    assert "Window" not in plan(table, spark, one_job)
+    # Deleted and inserted again, replaced twice, new and deleted, with a job in memory on each side.
+    before = narrow({(0, "x"): 3, (2, "x"): 4, (70, "x"): 5, (None, "x"): None})
+    many = wide(
+        {(0, "x"): None, (4, "x"): 6, (70, "x"): 7}, {(0, "x"): 8, (71, "x"): 9}, {(4, "x"): None, (71, "x"): None}
+    )
+    check(one_job, before, many - 2, many - 1, many)
+    written = set(staged.rglob("*.parquet"))
+    last = narrow({(0, "x"): 10, (4, "x"): 11, (None, "x"): 3})
+    assert "Window" not in plan(table, spark, last)
+    check(before, many, last)
+    assert set(staged.rglob("*.parquet")) == written
+    table.release(JobId(last))
+    check(last)
+    table.materialize(spark, JobId(last))
+    check(last)
+    assert not list(staged.rglob("*.parquet"))
 
 
 def test_a_fold_in_the_background_has_no_more_tasks_than_its_session_allows(

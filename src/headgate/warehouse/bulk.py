@@ -16,12 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, MapType, StructType
 
+from headgate.delta.changes import WEIGHT
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.changes import ChangeSet, footer
 from headgate.warehouse.files import described
 from headgate.warehouse.folding import THREADS, Folded
 from headgate.warehouse.frames import check_timestamps, column, stored_frame, without
-from headgate.warehouse.images import image_frames
+from headgate.warehouse.images import images_frame
 from headgate.warehouse.index import FileIndex
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
@@ -50,11 +51,13 @@ def bulk_fold(
         if changes.inserts_only():
             rows = frame.select(*(column(name) for name in spec.columns))
         else:
-            dead, rows = image_frames(frame, spec)
+            images = frame if changes.table is None and changes.is_one_job else images_frame(frame, spec)
+            names = [column(name) for name in spec.columns]
+            dead, rows = (images.where(f"{WEIGHT} {sign} 0").select(*names) for sign in "<>")
             removes = _files_with(session, folder, index, dead, spec)
             if removes:
                 stored = stored_frame(session, folder, removes, spec)
-                rows = without(stored, dead, spec, small=False, null_is_dead=True).union(rows)
+                rows = without(stored, dead, spec, small=False, null_is_dead=None).union(rows)
         count = changes.rows + sum(file.rows for file in removes)
         _write(rows, folder.child(attempt), spec, count, limits)
         return Folded(written_files(folder, attempt, spec), removes)
@@ -68,7 +71,7 @@ def _files_with(
         return ()
     keys = [column(name) for name in spec.key]
     stored = stored_frame(session, folder, index.files, spec).select(*keys, sf.input_file_name().alias(FILE))
-    living = without(stored, dead, spec, small=False, null_is_dead=True)
+    living = without(stored, dead, spec, small=False, null_is_dead=None)
     counts = {_relative(row[0], folder): row[1] for row in living.groupBy(FILE).count().collect()}
     return tuple(file for file in index.files if counts.get(file.path, 0) != file.rows)
 

@@ -61,6 +61,14 @@ class ChangeSet:
     def in_memory(self) -> bool:
         return not self.files
 
+    @property
+    def is_one_job(self) -> bool:
+        """Whether all changes, which are in files, are of one job (as far as footers tell): then no key changes twice."""
+        if self.upto - self.after == 1:
+            return True
+        jobs = _bounds(self.files, JOB)
+        return jobs is not None and jobs[0] == jobs[1]
+
     def slice(self, after: JobId, upto: JobId) -> ChangeSet:
         """The changes of the jobs in (after, upto], a part of this range."""
         lower, upper = JobId(max(after, self.after)), JobId(min(upto, self.upto))
@@ -72,6 +80,11 @@ class ChangeSet:
         if self.files:
             return replace(self, after=lower, upto=upper, table=part)
         return replace(self, after=lower, upto=upper, table=part, rows=part.num_rows, bytes=part.nbytes)
+
+    def followed_by(self, other: ChangeSet) -> ChangeSet:
+        """Together with the changes of later jobs; both are in memory."""
+        table = pa.concat_tables([self.table, other.table])
+        return replace(self, upto=other.upto, table=table, rows=table.num_rows, bytes=table.nbytes)
 
     def frame(self, session: SparkSession) -> DataFrame:
         """The changes as one DataFrame."""
@@ -92,7 +105,10 @@ class ChangeSet:
             lowest = pc.min(self.table.column(WEIGHT)).as_py()
             if lowest < 0:
                 return False
-        return all(_lowest_weight(file) > 0 for file in self.files)
+        if not self.files:
+            return True
+        weights = _bounds(self.files, WEIGHT)
+        return weights is not None and weights[0] > 0
 
     def read(self, columns: list[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
         """All rows in memory, ordered by job."""
@@ -168,14 +184,17 @@ def find_damaged(paths: list[str], folder: Folder, error: BaseException) -> Exce
     return damaged(", ".join(paths[:3]), error)
 
 
-def _lowest_weight(file: str) -> int:
-    folder = Folder.at(file)
-    metadata = footer(folder.path, folder)
-    names = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
-    lowest = 1
-    for number in range(metadata.num_row_groups):
-        found = metadata.row_group(number).column(names[WEIGHT]).statistics
-        if found is None or not found.has_min_max:
-            return -1
-        lowest = min(lowest, int(found.min))
-    return lowest
+def _bounds(files: tuple[str, ...], column: str) -> tuple[int, int] | None:
+    """The least and the greatest value of a whole-number column, as far as the files' footers tell."""
+    low, high = [], []
+    for file in files:
+        folder = Folder.at(file)
+        metadata = footer(folder.path, folder)
+        names = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
+        for number in range(metadata.num_row_groups):
+            found = metadata.row_group(number).column(names[column]).statistics
+            if found is None or not found.has_min_max:
+                return None
+            low.append(int(found.min))
+            high.append(int(found.max))
+    return (min(low), max(high)) if low else None

@@ -46,10 +46,10 @@ def stored_frame(
     return reader.parquet(*paths, *([] if new is None else [spark_path(new)]))
 
 
-def without(base: DataFrame, dead: DataFrame, spec: TableSpec, *, small: bool, null_is_dead: bool) -> DataFrame:
+def without(base: DataFrame, dead: DataFrame, spec: TableSpec, *, small: bool, null_is_dead: bool | None) -> DataFrame:
     """The base's rows whose key is not among the dead rows', and those marked as `NEW`, which are not the base's.
 
-    `small`: the dead rows fit a broadcast; `null_is_dead` then tells whether one of them has a NULL in its key.
+    `small`: the dead rows fit a broadcast; `null_is_dead` tells whether one of them has a NULL in its key, if that is known.
     A row marked as new has no name to be found by. It comes through the same scan and the same join as the base's: a
     union over the join would hand over every row of the base one by one.
     """
@@ -58,7 +58,7 @@ def without(base: DataFrame, dead: DataFrame, spec: TableSpec, *, small: bool, n
     def named(name: Column) -> Column:
         return sf.when(sf.col(NEW).isNull(), name) if marked else name
 
-    if small and names_a_long(spec):
+    if small and null_is_dead is not None and names_a_long(spec):
         key = column(spec.key[0])
         if null_is_dead:
             base = base.where(key.isNotNull() | sf.col(NEW) if marked else key.isNotNull())

@@ -23,9 +23,10 @@ from pyspark.sql.window import Window
 from headgate.delta.changes import JOB, WEIGHT
 from headgate.warehouse.changes import job_array
 from headgate.warehouse.codes import ranks
+from headgate.warehouse.frames import column
 from headgate.warehouse.spec import TableSpec
 
-RANK = "__rank"
+FIRST, LAST = "__first", "__last"
 
 
 @dataclass(frozen=True)
@@ -53,16 +54,8 @@ def images_of(changes: pa.Table, codes: Callable[[], pa.Array]) -> Images:
     return Images(plain.filter(pa.array(dead)), plain.filter(pa.array(kept)))
 
 
-def image_frames(changes: DataFrame, spec: TableSpec) -> tuple[DataFrame, DataFrame]:
-    """(dead, rows) as Spark computes them, for changes too many to collect."""
-    columns = [sf.col(_quoted(name)) for name in spec.columns]
-    key = [sf.col(_quoted(name)) for name in spec.key]
-    newest = Window.partitionBy(*key).orderBy(sf.col(JOB).desc(), sf.col(WEIGHT).desc())
-    oldest = Window.partitionBy(*key).orderBy(sf.col(JOB).asc(), sf.col(WEIGHT).asc())
-    rows = changes.withColumn(RANK, sf.row_number().over(newest)).where(f"{RANK} = 1 AND {WEIGHT} > 0")
-    dead = changes.withColumn(RANK, sf.row_number().over(oldest)).where(f"{RANK} = 1 AND {WEIGHT} < 0")
-    return dead.select(*columns), rows.select(*columns)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def images_frame(changes: DataFrame, spec: TableSpec) -> DataFrame:
+    """The same by executors, as changes: dead rows have weight -1, images +1."""
+    key = Window.partitionBy(*(column(name) for name in spec.key))
+    ranked = changes.withColumns({FIRST: sf.min(JOB).over(key), LAST: sf.max(JOB).over(key)})
+    return ranked.where(f"{WEIGHT} < 0 AND {JOB} = {FIRST} OR {WEIGHT} > 0 AND {JOB} = {LAST}").drop(FIRST, LAST)

@@ -268,7 +268,7 @@ class VersionedTable:
         if changes is None:
             return self._frames.of_base(session, base)
         if not changes.in_memory:
-            return self._frames.of_files(session, base, changes, job)
+            return self._frames.of_parts(session, base, overlay.parts(base.through, job), job)
         return self._frames.of_images(session, base, self._images_at(base, overlay, changes, job), job)
 
     def pin(self, job: JobId) -> Pin:
@@ -388,7 +388,7 @@ class VersionedTable:
         before = self._overlay.files()
         self._overlay = self._overlay.trim(self._bases[0].through)
         self._images = {key: found for key, found in self._images.items() if key[0] in needed}
-        stale = self._frames.trim(needed, self._retain_from, {pin.job for pin in self._pins})
+        stale = self._frames.trim(needed, self._retain_from, {pin.job for pin in self._pins}, self._overlay.files())
         self._delete_staged((before - self._overlay.files()) | stale)
 
     def _delete_staged(self, files: set[str]) -> None:
