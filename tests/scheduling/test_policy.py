@@ -303,6 +303,8 @@ LIMITS = MaterializationSettings(1000, oldest=timedelta(minutes=10), idle_after=
         (replace(MEMORY, asked_at=at(-30), waiting=1), None),
         (replace(MEMORY, asked_at=at(-30), bytes=49), None),
         (Overlays(0, None, 0, at(-1000)), None),
+        (replace(MEMORY, has_files=True), "a bulk load is to be folded"),
+        (replace(MEMORY, has_files=True, waiting=1), None),
     ],
 )
 def test_tables_are_materialized_by_size_age_and_idleness(overlays: Overlays, reason: str | None) -> None:

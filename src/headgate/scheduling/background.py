@@ -225,10 +225,8 @@ class Background:
         self._oldest_at = self._oldest_at or now
         settings = project.background
         wanted = MaterializationSettings(project.limits.overlay_bytes, settings.oldest_changes, settings.idle_after)
-        overlays = Overlays(held, self._oldest_at, scheduler.waiting, scheduler.asked_at)
+        overlays = Overlays(held, self._oldest_at, scheduler.waiting, scheduler.asked_at, self._upkeep.has_files)
         reason = materialization(overlays, wanted, now)
-        if reason is None and self._upkeep.has_files:
-            reason = "a bulk load is to be folded"
         if reason is not None:
             self._record("materialization", reason)
             self._upkeep.materialize(in_background=True)

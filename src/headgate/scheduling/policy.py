@@ -247,6 +247,8 @@ class Overlays:
     """Queries that wait for a snapshot."""
     asked_at: datetime
     """When the last query came, or the warehouse was opened."""
+    has_files: bool = False
+    """Whether some lie in files, which are slower to read than a base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,9 @@ def materialization(overlays: Overlays, settings: MaterializationSettings, now: 
         return f"{overlays.bytes:,} bytes of changes are in memory, more than {settings.overlay_bytes:,}"
     if now - overlays.oldest_at >= settings.oldest:
         return f"changes are in memory for {format_duration(settings.oldest)}"
+    if overlays.has_files and not overlays.waiting:
+        # Queries that wait need the processors for the flows over what was loaded.
+        return "a bulk load is to be folded"
     is_idle = not overlays.waiting and now - overlays.asked_at >= settings.idle_after
     if is_idle and overlays.bytes >= settings.idle_bytes:
         return f"no query came for {format_duration(settings.idle_after)}"
