@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.runtime.stages.ways import Fit, Way, Ways, cheapest
+from headgate.runtime.stages.ways import Learnt, Way, Ways, cheapest
 
 NARROW, WIDE, RECOMPUTE = Way
 
@@ -57,21 +57,22 @@ def test_jobs_are_recomputed_one_by_one_and_cost_so_much() -> None:
 
 
 def test_estimates_follow_what_batches_took() -> None:
-    fit = Fit()
+    learnt = Learnt()
     for _ in range(50):
         for rows in (100, 1_000, 100_000):
-            fit = fit.with_one(NARROW, rows, 0.5 + rows * 1e-4)
+            learnt = learnt.with_one(NARROW, rows, 0.5 + rows * 1e-4)
     for rows in (10, 1_000, 50_000, 400_000):
-        assert fit.estimate(NARROW, rows) == pytest.approx(0.5 + rows * 1e-4, rel=0.2)
+        assert learnt.estimate(NARROW, rows) == pytest.approx(0.5 + rows * 1e-4, rel=0.2)
 
 
 def test_small_batches_tell_little_about_large_ones() -> None:
-    fit = Fit()
-    before = fit.estimate(WIDE, 1_000_000)
-    for _ in range(100):
-        fit = fit.with_one(WIDE, 500, 0.5)
-    assert fit.estimate(WIDE, 500) == pytest.approx(0.5, rel=0.2)
-    assert before / 2 < fit.estimate(WIDE, 1_000_000) < 2 * before
+    for seconds in (0.5, 20.0):
+        learnt = Learnt()
+        before = learnt.estimate(WIDE, 1_000_000) - learnt.estimate(WIDE, 0)
+        for _ in range(100):
+            learnt = learnt.with_one(WIDE, 500, seconds)
+        assert learnt.estimate(WIDE, 500) == pytest.approx(seconds, rel=0.2)
+        assert learnt.estimate(WIDE, 1_000_000) - learnt.estimate(WIDE, 0) == pytest.approx(before, rel=0.2)
 
 
 def test_a_way_that_was_not_tried_is_expected_to_be_as_slow_as_those_that_were() -> None:

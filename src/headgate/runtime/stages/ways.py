@@ -5,18 +5,16 @@
     recompute   the query as written, at each job, and the difference from what the table holds
 
 The way that takes least time is chosen. What a way takes is a line, so many seconds and so many for each row, which is fitted to
-what the stage's batches took; rows are the changed ones, and those that the query reads where it is recomputed. A way that was not
-tried yet is expected to be as much slower than usual as those that were. Rows in the driver are bounded: of more, a batch is never
-narrow.
+what the stage's batches took; rows are the changed ones, and those that the query reads where it is recomputed. Rows in the driver
+are bounded: of more, a batch is never narrow.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Lock
@@ -28,20 +26,13 @@ _LOGGER = logging.getLogger(__name__)
 
 _KEPT = 0.97
 """How much what was observed counts after each later observation."""
+_MANY_ROWS = 200_000.0
 
 
 class Way(StrEnum):
     NARROW = "narrow"
     WIDE = "wide"
     RECOMPUTE = "recompute"
-
-
-BEFORE: Mapping[Way, tuple[float, float]] = {
-    Way.NARROW: (0.15, 70e-6),
-    Way.WIDE: (2.5, 30e-6),
-    Way.RECOMPUTE: (2.0, 12e-6),
-}
-"""Seconds, and seconds per row, of a view of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +45,27 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """Seconds of a batch: so many, and so many for each row."""
+
+    fixed: float
+    per_row: float
+
+    def seconds(self, rows: float) -> float:
+        return self.fixed + self.per_row * rows
+
+
+BEFORE: Mapping[Way, Line] = {
+    Way.NARROW: Line(0.2, 40e-6),
+    Way.WIDE: Line(2.5, 22e-6),
+    Way.RECOMPUTE: Line(1.2, 6e-6),
+}
+"""What a view takes of which nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
-    """Sums over the batches of a stage in one way, each weighted so that errors count in proportion to what was expected."""
+    """Sums over the batches of a stage in one way; each counts by how much it differs in proportion to what was expected."""
 
     weight: float = 0.0
     rows: float = 0.0
@@ -63,63 +73,48 @@ class Fit:
     squares: float = 0.0
     products: float = 0.0
 
-    def with_one(self, way: Way, rows: float, seconds: float) -> Fit:
-        weight = 1 / _expected(way, rows) ** 2
+    def with_one(self, expected: Line, rows: float, seconds: float) -> Fit:
+        weight = 1 / expected.seconds(rows) ** 2
         sums = (1.0, rows, seconds, rows * rows, rows * seconds)
         return Fit(*(_KEPT * before + weight * one for before, one in zip(astuple(self), sums, strict=True)))
 
-    def estimate(self, way: Way, rows: float, pace: float = 1.0) -> float:
-        """The seconds of a batch; where little is known, what is expected of any stage times the stage's own pace."""
-        known = self
-        for few_or_many in (0.0, 200_000.0):
-            known = known.with_one(way, few_or_many, pace * _expected(way, few_or_many))
-        spread = known.weight * known.squares - known.rows**2
-        per_row = max(0.0, (known.weight * known.products - known.rows * known.seconds) / spread)
-        fixed = max(0.01, (known.seconds - per_row * known.rows) / known.weight)
-        return fixed + per_row * rows
+    def line(self, expected: Line) -> Line:
+        """The line that suits the batches and, as if each were one batch more, the expected seconds and seconds per row.
 
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How much longer a stage's batches take than expected, in whatever way: a mean of ratios, later ones counting more."""
-
-    weight: float = 1.0
-    logarithms: float = 0.0
-
-    def with_one(self, way: Way, rows: float, seconds: float) -> Pace:
-        ratio = max(seconds, 0.001) / _expected(way, rows)
-        return Pace(_KEPT * self.weight + 1, _KEPT * self.logarithms + math.log(ratio))
-
-    @property
-    def factor(self) -> float:
-        return math.exp(self.logarithms / self.weight)
+        So small batches, which tell nothing about rows, leave the seconds per row as they are expected.
+        """
+        few, many = 1 / expected.fixed**2, (_MANY_ROWS / expected.seconds(_MANY_ROWS)) ** 2
+        weight, squares = self.weight + few, self.squares + many
+        seconds, products = self.seconds + few * expected.fixed, self.products + many * expected.per_row
+        spread = weight * squares - self.rows**2
+        per_row = max(0.0, (weight * products - self.rows * seconds) / spread)
+        return Line(max(0.01, (seconds - per_row * self.rows) / weight), per_row)
 
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
     """What a stage's batches took."""
 
-    pace: Pace = field(default_factory=Pace)
     fits: Mapping[Way, Fit] = field(default_factory=dict)
 
     def with_one(self, way: Way, rows: float, seconds: float) -> Learnt:
-        fit = self.fits.get(way, Fit()).with_one(way, rows, seconds)
-        return Learnt(self.pace.with_one(way, rows, seconds), {**self.fits, way: fit})
+        return Learnt({**self.fits, way: self.fits.get(way, Fit()).with_one(BEFORE[way], rows, seconds)})
 
     def estimate(self, way: Way, rows: float) -> float:
-        return self.fits.get(way, Fit()).estimate(way, rows, self.pace.factor)
+        """The seconds of a batch. What other ways took before the first row, beyond what is expected, this one takes as well."""
+        delays = [
+            fit.line(BEFORE[other]).fixed - BEFORE[other].fixed for other, fit in self.fits.items() if other != way
+        ]
+        delay = max(0.0, sum(delays) / len(delays)) if delays else 0.0
+        expected = replace(BEFORE[way], fixed=BEFORE[way].fixed + delay)
+        return self.fits.get(way, Fit()).line(expected).seconds(rows)
 
     def body(self) -> dict[str, Any]:
-        return {"pace": astuple(self.pace), "fits": {way: astuple(fit) for way, fit in self.fits.items()}}
+        return {way: astuple(fit) for way, fit in self.fits.items()}
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> Learnt:
-        return Learnt(Pace(*body["pace"]), {Way(way): Fit(*sums) for way, sums in body["fits"].items()})
-
-
-def _expected(way: Way, rows: float) -> float:
-    fixed, per_row = BEFORE[way]
-    return fixed + per_row * rows
+        return Learnt({Way(way): Fit(*sums) for way, sums in body.items()})
 
 
 def cheapest(seconds: Mapping[Way, float], rows: int, most_rows: int) -> Choice:
