@@ -11,14 +11,13 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, IntegralType
 
 from headgate.dataflow.graph import Aggregate, AsOfJoin, Filter, Node, Projection, Scan
 from headgate.dataflow.relation import SIGNS, Keys, Relation, column_list, netted, quoted, select
 from headgate.dataflow.typed_graph import TypedGraph
 from headgate.delta.changes import BEGINNING, COPY, JOB, ROW_HASH, WEIGHT, JobId
-from headgate.runtime.evaluation.file_relations import FileRelations
+from headgate.runtime.evaluation.file_relations import FileRelations, FolderMaker
 from headgate.runtime.evaluation.rule_run import RuleRun
 from headgate.runtime.evaluation.tracing import Tracer, Values
 from headgate.runtime.evaluation.wide_inputs import KeyRelation, WantedKeys, WideInputs
@@ -40,7 +39,7 @@ class WideEvaluation(RuleRun):
         tables: Mapping[str, StoredTable],
         states: Mapping[Aggregate, StoredTable],
         views: BatchViews,
-        to_files: Callable[[DataFrame], str],
+        folders: FolderMaker,
         after: JobId,
         upto: JobId,
         newest_commit_at: Callable[[JobId], datetime | None],
@@ -51,7 +50,7 @@ class WideEvaluation(RuleRun):
         self._after = after
         self._upto = upto
         self._states = states
-        self._files = FileRelations(views, to_files, after, upto)
+        self._files = FileRelations(views, folders, after, upto)
         self._inputs = WideInputs(tables, states, views, self._files, after, upto, changed_rows)
         self.state_changes: dict[Aggregate, ChangeSet | None] = {}
 

@@ -89,7 +89,7 @@ class WideInputs:
             found = table.changes(self.after, self.upto)
             relation = None
             if found is not None and found.rows:
-                view = self.views.of_frame(found.frame(self.views.session))
+                view = self.views.of_frame(self.files.staged(found))
                 relation = Relation(view, table.spec.columns, found.rows)
             self._views_of_changes[table.name] = relation
         return self._views_of_changes[table.name]
@@ -112,7 +112,8 @@ class WideInputs:
             f" FROM {steps} WHERE {WEIGHT} > 0 OR COALESCE(__before, -1L) < 0"
         )
         spans = self.files.settle(select(text, (*columns, _ODD), spanned=True))
-        assert spans is not None
+        if spans is None:
+            return None
         # What does not come and go by turns is none of a key's rows.
         flags = f"SELECT BOOL_OR({_ODD}) AS odd, BOOL_OR({JOB} > 0 AND {UNTIL} IS NOT NULL) AS ends FROM {spans.source}"
         odd, ends = (part[0].as_py() for part in self.views.collect(flags)[0].columns)

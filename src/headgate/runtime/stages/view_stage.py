@@ -112,7 +112,7 @@ class ViewStage:
             self._tables,
             self.states,
             batch.bulk_views,
-            batch.to_files,
+            batch,
             after,
             upto,
             self._newest_commit_at,
