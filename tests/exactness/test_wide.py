@@ -201,3 +201,19 @@ def test_a_way_can_be_forced_and_is_told(world: MakeWorld) -> None:
         assert f"latest batch of touched: {told}" in str(found.warehouse.explain("touched"))
         assert found.warehouse.history.jobs(1)[0].ways["touched"] == told
         assert found.warehouse.status.ways[way] >= 1
+
+
+def test_a_table_may_take_jobs_of_a_batch_that_changed_nothing_of_its_input(world: MakeWorld) -> None:
+    views = [view for view in VIEWS if view.name in ("running", "on_a_view")]
+    found = world(TABLES, views=views, limits={"way": "wide", "small_table_rows": 1})
+    found.step(*(Insert("l", {"id": number, "k": 1, "v": number}) for number in range(3)))
+    for number in (1, 2):
+        found.commit(Insert("r", {"id": number, "k": 1}))
+        found.close_job()
+    found.commit(Update("l", {"id": 1, "v": 7}))
+    found.close_job()
+    executor = found.warehouse._engine.executor
+    executor.bring(["running"], JobId(4))
+    executor.bring(["on_a_view"], JobId(3))
+    found.refresh()
+    found.check_all()
