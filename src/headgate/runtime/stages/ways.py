@@ -102,10 +102,8 @@ class Learnt:
 
     def estimate(self, way: Way, rows: float) -> float:
         """The seconds of a batch. What other ways took before the first row, beyond what is expected, this one takes as well."""
-        delays = [
-            fit.line(BEFORE[other]).fixed - BEFORE[other].fixed for other, fit in self.fits.items() if other != way
-        ]
-        delay = max(0.0, sum(delays) / len(delays)) if delays else 0.0
+        others = [(BEFORE[other], fit) for other, fit in self.fits.items() if other != way]
+        delay = max([0.0, *(fit.line(before).fixed - before.fixed for before, fit in others)])
         expected = replace(BEFORE[way], fixed=BEFORE[way].fixed + delay)
         return self.fits.get(way, Fit()).line(expected).seconds(rows)
 
