@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import duckdb
 import pyarrow as pa
@@ -21,7 +24,7 @@ from headgate.warehouse.bulk import written_files
 from headgate.warehouse.files import FileWriter
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile
-from headgate.warehouse.storage import Folder
+from headgate.warehouse.storage import Folder, StoredFile
 from headgate.warehouse.store import DeltaStore, ForeignCommit
 from headgate.warehouse.versioned import VersionedTable
 from tests.warehouse.model import BY_KEY, SCHEMA, Model, canonical, change_set, row
@@ -139,6 +142,41 @@ def test_vacuum_keeps_what_a_kept_version_names_and_removes_the_rest(tmp_path: P
     assert (tmp_path / "t" / running / "part-00000.parquet").exists()
     assert store.restore(first) == 4
     assert ids_of(tmp_path / "t") == [1]
+
+
+class Meanwhile(Folder):
+    """A folder in which something happens, in another thread, after it was listed and before the listing is used."""
+
+    events: ClassVar[list[Callable[[], object]]] = []
+
+    def files(self, below: str = "", *, recursive: bool = True) -> list[StoredFile]:
+        found = super().files(below, recursive=recursive)
+        while self.events and not below:
+            thread = Thread(target=self.events.pop(), daemon=True)
+            thread.start()
+            thread.join(60)
+            assert not thread.is_alive()
+        return found
+
+
+def test_readers_and_folds_go_on_while_vacuum_lists_the_files(tmp_path: Path) -> None:
+    model = Model(BY_KEY)
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=FileLimits(rows_per_file=7))
+    for job in (1, 2, 3):
+        rows = model.run({(number, "x"): number + job for number in range(30)})
+        table.apply(change_set(BY_KEY, rows, job - 1, job), JobId(job))
+        table.materialize(None, JobId(min(job, 2)))
+    table.release(JobId(3))
+    prepared = table.prepare(None, JobId(3))
+    table.store.folder = Meanwhile(table.store.folder.filesystem, table.store.folder.path)
+    Meanwhile.events[:] = [lambda: table.commit(prepared), lambda: table.pin(JobId(3)).release()]
+    assert table.vacuum() > 0 and not Meanwhile.events
+    assert table.base_through == 3
+    assert canonical(table.collected(JobId(3)).to_pylist()) == canonical(model.snapshots[3].values())
+    table.vacuum()
+    assert {str(file.relative_to(tmp_path / "t")) for file in tmp_path.rglob("part-*")} == {
+        file.path for file in table.store.index.files
+    }
 
 
 def test_other_readers_see_a_plain_delta_table(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from threading import RLock
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from headgate.warehouse.log import LOG, find_damage, log_name, versions_in
 from headgate.warehouse.problems import is_full, repair_hint, storage_full, storage_problems
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile, from_actions, indexed_columns, to_json
-from headgate.warehouse.storage import Folder
+from headgate.warehouse.storage import Folder, StoredFile
 
 CHECKPOINT_EVERY = 50
 OVERLAY = "_overlay"
@@ -55,6 +56,24 @@ def no_step(name: str) -> None:
 
 def unverified() -> None:
     """The default for `verify`: nobody else can own the table."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files and folders of a table, and the attempts that were under way before they were listed."""
+
+    attempts: frozenset[str]
+    files: list[StoredFile]
+    folders: list[str]
+
+
+@dataclass(frozen=True)
+class Unneeded:
+    """Files and folders of a table that nothing needs, and the version below which its log is not needed."""
+
+    files: list[str]
+    folders: list[str]
+    below: int
 
 
 class DeltaStore:
@@ -185,22 +204,38 @@ class DeltaStore:
         `verify` raises when this process is no longer the owner. It is asked after the files were listed: what was
         listed before belongs to no later owner, so a pause at any point cannot cost that one a file.
         """
+        unneeded = self.unneeded(self.listed(), keep_versions)
+        verify()
+        return self.delete(unneeded)
+
+    def listed(self) -> Listing:
+        """What lies in the folder. Attempts are noted first: one that begins later is in the listing or in a later version."""
+        with self._lock:
+            attempts = frozenset(self._attempts)
+        return Listing(attempts, self.folder.files(), self.folder.folders())
+
+    def unneeded(self, listing: Listing, keep_versions: Iterable[int]) -> Unneeded:
+        """What of the listing neither a kept version nor an attempt needs; it never will be needed again."""
         with self._lock:
             versions = {*keep_versions, self._version}
             named = {file.path for version in versions for file in self.at(version).files}
-            present, attempts = self.folder.files(), self._empty_attempts(named)
-            verify()
-            removed = 0
-            for file in present:
-                top = file.name.split("/", 1)[0]
-                if top in (LOG, OVERLAY) or top in self._attempts or _data_name(file.name) in named:
-                    continue
-                self.folder.delete(file.name)
-                removed += 1
-            for name in attempts:
-                self.folder.delete_folder(name)
-            self._clean_log(min(versions))
-            return removed
+            kept = {LOG, OVERLAY, *self._attempts, *listing.attempts}
+        files = [
+            file.name
+            for file in listing.files
+            if file.name.split("/", 1)[0] not in kept and _data_name(file.name) not in named
+        ]
+        kept |= {path.split("/", 1)[0] for path in named}
+        return Unneeded(files, [name for name in listing.folders if name not in kept], min(versions))
+
+    def delete(self, unneeded: Unneeded) -> int:
+        """Deletes it; returns how many files went."""
+        for name in unneeded.files:
+            self.folder.delete(name)
+        for name in unneeded.folders:
+            self.folder.delete_folder(name)
+        self._clean_log(unneeded.below)
+        return len(unneeded.files)
 
     def _put(self, adds: Sequence[DataFile], removes: Sequence[DataFile], note: Mapping[str, object]) -> None:
         known = self._version
@@ -236,10 +271,6 @@ class DeltaStore:
     def _load(self, table: DeltaTable) -> FileIndex:
         actions = pa.table(table.get_add_actions(flatten=True))
         return FileIndex(from_actions(actions, self.spec.arrow_schema, self._columns), self.spec.lead)
-
-    def _empty_attempts(self, named: set[str]) -> list[str]:
-        used = {path.split("/", 1)[0] for path in named} | self._attempts | {LOG, OVERLAY}
-        return [name for name in self.folder.folders() if name not in used]
 
     def _clean_log(self, lowest: int) -> None:
         """Deletes the log below `lowest`, oldest first, once enough of it has come together."""

@@ -356,8 +356,12 @@ class VersionedTable:
 
     def vacuum(self, also_keep: Iterable[int] = (), verify: Verify = unverified) -> int:
         """Deletes files that neither a reader nor one of the given versions needs; returns how many."""
+        # Readers need the lock: listing and deleting many files must not hold it.
+        listing = self.store.listed()
         with self._lock:
-            return self.store.vacuum({*self.kept_versions(), *also_keep}, verify)
+            unneeded = self.store.unneeded(listing, {*self.kept_versions(), *also_keep})
+        verify()
+        return self.store.delete(unneeded)
 
     # inside
 
