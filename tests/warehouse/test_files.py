@@ -83,6 +83,19 @@ def test_small_files_of_a_large_table_are_merged_over_several_folds() -> None:
     assert sum(len(group) for group in plan(files, "k", 64)) == 40
 
 
+def test_files_grow_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FileLimits().for_rows(10**9).rows_per_file == FileLimits().rows_per_file
+    assert FileLimits().for_rows(10**10).rows_per_file == 500_000
+    monkeypatch.setattr("headgate.warehouse.base.MOST_FILES", 8)
+    spec = TableSpec("t", StructType([StructField("id", LongType())]), key=("id",))
+    table = VersionedTable.open(str(tmp_path), spec, limits=FileLimits(rows_per_file=10))
+    for job in range(1, 33):
+        rows = [{"id": job * 100 + number, "__job": job, "__weight": 1} for number in range(25)]
+        table.apply(change_set(spec, rows, job - 1, job), JobId(job))
+        table.materialize(None, JobId(job))
+    assert table.rows == 800 and len(table.store.index.files) <= 16
+
+
 def test_a_row_group_of_nulls_leaves_the_range_of_its_file_known(tmp_path: Path) -> None:
     folder = Folder.at(tmp_path)
     folder.child("a").create()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 
 from headgate.delta.changes import JobId
 from headgate.warehouse.index import FileIndex
 from headgate.warehouse.statistics import ROWS_PER_GROUP
 
 MEBIBYTE = 2**20
+MOST_FILES = 20_000
+"""About as many files has the largest table."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,10 @@ class FileLimits:
     """Base files above this are rewritten by Spark."""
     local_rows: int = 5_000
     """Overlay frames above this go through a staged file, which Spark reads faster than rows from the driver."""
+
+    def for_rows(self, rows: int) -> FileLimits:
+        """The limits for a table of so many rows: its files grow with it."""
+        return replace(self, rows_per_file=max(self.rows_per_file, ceil(rows / MOST_FILES)))
 
 
 @dataclass(frozen=True, eq=False)

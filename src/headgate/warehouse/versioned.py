@@ -428,15 +428,15 @@ class VersionedTable:
         """Writes the files; gives them and the number of changed rows."""
         if changes is None:
             return Folded((), ()), 0
-        rows_per_file = self.limits.rows_per_file
+        limits = self.limits.for_rows(base.index.rows + changes.rows)
         if changes.in_memory:
             images = self._images_at(base, overlay, changes, upto)
             touched = sum(file.bytes for file in touched_files(base.index, images.dead, self.spec))
             if session is None or touched <= self.limits.fold_bytes:
-                writer = FileWriter(self._folder, attempt, self.spec, rows_per_file, self.limits.rows_per_group)
-                folded = fold(base.index, images, self.spec, self._reader, writer, rows_per_file)
+                writer = FileWriter(self._folder, attempt, self.spec, limits.rows_per_file, limits.rows_per_group)
+                folded = fold(base.index, images, self.spec, self._reader, writer, limits.rows_per_file)
                 return folded, images.dead.num_rows + images.rows.num_rows
         if session is None:
             raise ValueError(f"the overlay of table {self.spec.name} is in files: folding it needs a Spark session")
-        folded = bulk_fold(session, self._folder, attempt, base.index, changes, self.spec, self.limits)
+        folded = bulk_fold(session, self._folder, attempt, base.index, changes, self.spec, limits)
         return folded, changes.rows
