@@ -57,8 +57,8 @@ class Line:
 
 BEFORE: Mapping[Way, Line] = {
     Way.NARROW: Line(0.2, 40e-6),
-    Way.WIDE: Line(2.5, 22e-6),
-    Way.RECOMPUTE: Line(1.2, 6e-6),
+    Way.WIDE: Line(3.0, 10e-6),
+    Way.RECOMPUTE: Line(1.2, 8e-6),
 }
 """What a view takes of which nothing is known."""
 
