@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -216,16 +216,22 @@ class Executor:
         self._signal.notify()
 
     def _start(self) -> None:
+        busy = sum(each.rows > 0 for each in self._running.values())
         ready: list[tuple[Stage, JobId]] = []
+        idle: list[tuple[Stage, JobId]] = []
         for stage in self._flows.stages():
-            if len(self._running) < MOST_STAGES and stage.name not in self._running:
+            if busy < MOST_STAGES and stage.name not in self._running:
                 reach = self._reach(stage)
                 if reach is not None:
-                    self._running[stage.name] = self._input(stage, reach)
-                    ready.append((stage, reach))
+                    found = self._running[stage.name] = self._input(stage, reach)
+                    (ready if found.rows else idle).append((stage, reach))
+                    busy += found.rows > 0
         weights = zone_aware(list(self._running.values())) if ready else {}
         for stage, reach in ready:
-            self._threads.submit(partial(self._work, stage, reach, weights[stage.name]))
+            self._threads.submit(partial(self._work, [(stage, reach)], weights[stage.name]))
+        if idle:
+            # What nothing has changed for takes less than starting it.
+            self._threads.submit(partial(self._work, idle))
 
     def _ends(self, after: JobId, upto: JobId) -> list[JobId]:
         """Where batches end."""
@@ -234,7 +240,7 @@ class Executor:
     def _reach(self, stage: Stage) -> JobId | None:
         """The job that the stage can go to now, if it is further than it is; called with the lock held."""
         wanted = self._wanted.get(stage.name)
-        if wanted is None or stage.name in self._failures:
+        if wanted is None or wanted <= stage.target.through or stage.name in self._failures:
             return None
         inputs = [self._tables.by_name.get(name) for name in stage.inputs]
         if None in inputs:
@@ -246,37 +252,43 @@ class Executor:
             reach = JobId(min(reach, min(others) + 1))
         return reach if reach > stage.target.through else None
 
-    def _work(self, stage: Stage, reach: JobId, weight: int) -> None:
-        failure: BaseException | None = None
+    def _work(self, stages: Sequence[tuple[Stage, JobId]], weight: int | None = None) -> None:
+        """Runs the stages one after the other; those that have something to do, each in a thread, have a share of Spark."""
+        failures: dict[str, BaseException] = {}
         try:
-            self._run(stage, reach, weight)
-        except Exception as error:
-            if not isinstance(error, FlowFailed):
-                _LOGGER.warning("stage stopped: stage=%s: %s", stage.name, error)
-            failure = error
+            for stage, reach in stages:
+                try:
+                    self._run(stage, reach, weight)
+                except Exception as error:
+                    if not isinstance(error, FlowFailed):
+                        _LOGGER.warning("stage stopped: stage=%s: %s", stage.name, error)
+                    failures[stage.name] = error
         finally:
             with self._changed:
-                # One that was replaced meanwhile has failed in vain.
-                if failure is not None and stage in self._flows.stages():
-                    self._failures[stage.name] = failure
-                del self._running[stage.name]
-                self.executions += 1
+                live = self._flows.stages() if failures else []
+                for stage, _ in stages:
+                    # One that was replaced meanwhile has failed in vain.
+                    if stage.name in failures and stage in live:
+                        self._failures[stage.name] = failures[stage.name]
+                    del self._running[stage.name]
+                self.executions += len(stages)
                 self._notify()
 
     def _input(self, stage: Stage, reach: JobId) -> StageInput:
         """What the stage can work on now; called with the lock held."""
         return StageInput(stage.name, zone_of(stage), input_rows(stage, reach, self._batches.chain, self._tables))
 
-    def _run(self, stage: Stage, reach: JobId, weight: int) -> None:
+    def _run(self, stage: Stage, reach: JobId, weight: int | None) -> None:
         after, began = stage.target.through, time.monotonic()
         before = self.ways.last.get(stage.name)
         try:
-            with self._batches.open(pool(weight)) as batch:
+            with self._batches.open(None if weight is None else pool(weight)) as batch:
                 end = reach if zone_of(stage) is not None else self._ends(after, reach)[0]
                 advance(stage, end, batch, self._flows.flow_of(stage))
-                # The table is there: nobody waits until the views of the batch are dropped.
-                with self._changed:
-                    self._notify()
+                if batch.has_views:
+                    # The table is there: nobody waits until the views of the batch are dropped.
+                    with self._changed:
+                        self._notify()
         finally:
             choice = self.ways.last.get(stage.name)
             choice = None if choice is before else choice

@@ -64,6 +64,11 @@ class Batch:
         return self._views_of(self.sessions.small if rows < self.many_rows // 10 else self.sessions.bulk)
 
     @property
+    def has_views(self) -> bool:
+        """Whether closing the batch takes calls of Spark."""
+        return bool(self._open)
+
+    @property
     def bulk_views(self) -> BatchViews:
         return self._views_of(self.sessions.bulk)
 

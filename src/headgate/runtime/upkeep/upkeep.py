@@ -120,9 +120,12 @@ class Upkeep:
             oldest = journal.chain.newest - self._settings.current.retention.jobs + 1
             retained = max(journal.records.readable_from, oldest, 0)
             stages, held = self._flows.stages(), self._flows.held
+            needed = dict(held)
             for stage in stages:
-                readers = [reader.target.through for reader in stages if stage.name in reader.inputs]
-                kept = JobId(min([retained, *readers, held.get(stage.name, retained)]))
+                for name in stage.inputs:
+                    needed[name] = min(stage.target.through, needed.get(name, stage.target.through))
+            for stage in stages:
+                kept = JobId(min(retained, needed.get(stage.name, retained)))
                 for stored in tables_of(stage):
                     for table in stored.physical():
                         table.release(kept)

@@ -1,0 +1,39 @@
+"""Stages that a job has nothing for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.runtime.execution.executor import Executor
+from headgate.runtime.spark.sessions import SparkSessions
+from tests.scheduling.bank import FLOWS, deposit, open_bank, totals
+
+
+def test_what_nothing_has_changed_for_is_brought_forward_together(
+    tmp_path: Path, spark_sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Executor._work
+    turns: list[list[str]] = []
+
+    def noted(executor: Executor, stages: Any, *weight: int) -> None:
+        turns.append([stage.name for stage, _ in stages])
+        work(executor, stages, *weight)
+
+    monkeypatch.setattr(Executor, "_work", noted)
+    idle = [f"idle_{number}" for number in range(6)]
+    more = "".join(f"CREATE MATERIALIZED VIEW {name} AS SELECT name FROM bank.branches;\n" for name in idle)
+    with open_bank(tmp_path, FLOWS + more) as bank:
+        deposit(bank, (1, 1, 10))
+        bank.refresh()
+        for account in range(2, 5):
+            turns.clear()
+            deposit(bank, (account, 1, 5))
+            bank.refresh()
+            assert sorted(map(sorted, turns)) == sorted(
+                [["bank.accounts"], ["bank.branches"], sorted(["names", *idle]), ["totals"]]
+            )
+            assert {table.through for table in bank.status.tables} == {account}
+        assert totals(bank.sql("SELECT * FROM totals CURRENCY BOUND ANY")) == {1: 25}
