@@ -305,6 +305,8 @@ LIMITS = MaterializationSettings(1000, oldest=timedelta(minutes=10), idle_after=
         (Overlays(0, None, 0, at(-1000)), None),
         (replace(MEMORY, has_files=True), "a bulk load is to be folded"),
         (replace(MEMORY, has_files=True, waiting=1), None),
+        (replace(MEMORY, has_files=True, asked_at=at(-1)), None),
+        (replace(MEMORY, has_files=True, waiting=1, oldest_at=at(-600)), "changes are in memory for 10m"),
     ],
 )
 def test_tables_are_materialized_by_size_age_and_idleness(overlays: Overlays, reason: str | None) -> None:

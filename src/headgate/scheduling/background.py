@@ -225,7 +225,8 @@ class Background:
         self._oldest_at = self._oldest_at or now
         settings = project.background
         wanted = MaterializationSettings(project.limits.overlay_bytes, settings.oldest_changes, settings.idle_after)
-        overlays = Overlays(held, self._oldest_at, scheduler.waiting, scheduler.asked_at, self._upkeep.has_files)
+        waiting = scheduler.waiting + scheduler.reader.reads.running
+        overlays = Overlays(held, self._oldest_at, waiting, scheduler.asked_at, self._upkeep.has_files)
         reason = materialization(overlays, wanted, now)
         if reason is not None:
             self._record("materialization", reason)

@@ -244,7 +244,7 @@ class Overlays:
     oldest_at: datetime | None
     """When the oldest of them came; None when there is none."""
     waiting: int
-    """Queries that wait for a snapshot."""
+    """Queries that wait for a snapshot, or whose rows are being read."""
     asked_at: datetime
     """When the last query came, or the warehouse was opened."""
     has_files: bool = False
@@ -261,6 +261,10 @@ class MaterializationSettings:
     """Less is not worth a commit of every table."""
 
 
+_AFTER_QUERY = timedelta(seconds=2)
+"""Folding a bulk load takes what queries need, for a while: where one came a moment ago, the next may follow."""
+
+
 def materialization(overlays: Overlays, settings: MaterializationSettings, now: datetime) -> str | None:
     """Why tables should be materialized now; None when they should not."""
     if overlays.oldest_at is None:
@@ -269,7 +273,7 @@ def materialization(overlays: Overlays, settings: MaterializationSettings, now: 
         return f"{overlays.bytes:,} bytes of changes are in memory, more than {settings.overlay_bytes:,}"
     if now - overlays.oldest_at >= settings.oldest:
         return f"changes are in memory for {format_duration(settings.oldest)}"
-    if overlays.has_files and not overlays.waiting:
+    if overlays.has_files and not overlays.waiting and now - overlays.asked_at >= _AFTER_QUERY:
         # Queries that wait need the processors for the flows over what was loaded.
         return "a bulk load is to be folded"
     is_idle = not overlays.waiting and now - overlays.asked_at >= settings.idle_after
