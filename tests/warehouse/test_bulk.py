@@ -181,6 +181,30 @@ def plan(table: VersionedTable, spark: SparkSession, job: int) -> str:
     return str(table.frame(spark, JobId(job))._jdf.queryExecution().executedPlan().toString())
 
 
+def test_a_frame_takes_as_many_calls_into_java_for_many_files_as_for_few(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = spark._jvm._gateway_client  # type: ignore[union-attr]
+    calls: list[str] = []
+    send = client.send_command
+    counts = {}
+    for rows in (10, 200):
+        model = Model(BY_KEY)
+        table = VersionedTable.open(str(tmp_path / f"t {rows}"), BY_KEY, limits=FileLimits(rows_per_file=5))
+        table.apply(change_set(BY_KEY, model.run({(n, "x"): n for n in range(rows)}), 0, 1), JobId(1))
+        table.materialize(None, JobId(1))
+        monkeypatch.setattr(
+            client, "send_command", lambda *given, **named: (calls.append(given[0]), send(*given, **named))[1]
+        )
+        calls.clear()
+        table.frame(spark, JobId(1))
+        # Java objects that Python let go of are told of at any time.
+        counts[len(table.store.index.files)] = sum(not call.startswith("m\nd\n") for call in calls)
+        monkeypatch.undo()
+        assert values(table, spark, 1) == canonical(model.snapshots[1].values())
+    assert sorted(counts) == [2, 40] and len(set(counts.values())) == 1
+
+
 def test_a_damaged_file_is_named_when_spark_reads_it(tmp_path: Path, spark: SparkSession) -> None:
     model = Model(BY_KEY)
     table = VersionedTable.open(str(tmp_path / "t"), BY_KEY)

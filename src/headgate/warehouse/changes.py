@@ -6,6 +6,7 @@ nothing, so `rows` and `bytes` of a slice of files are upper bounds. Rows in mem
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -90,8 +91,7 @@ class ChangeSet:
         """The changes as one DataFrame."""
         parts = []
         if self.files:
-            stored = session.read.schema(self.schema).option("__globPaths__", "false")
-            rows = stored.parquet(*(spark_path(file) for file in self.files))
+            rows = parquet_frame(session, self.schema, [spark_path(file) for file in self.files])
             parts.append(rows.where((sf.col(JOB) > self.after) & (sf.col(JOB) <= self.upto)))
         if self.table is not None and (self.table.num_rows or not parts):
             parts.append(local_frame(session, self.table, self.schema))
@@ -124,6 +124,15 @@ class ChangeSet:
 
 def spark_path(file: str) -> str:
     return f"file://{file}"
+
+
+def parquet_frame(
+    session: SparkSession, schema: StructType, paths: Sequence[str], options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """The rows of Parquet files, read by executors. The paths go to Java as one text, not by a call for each."""
+    reader = session.read.schema(schema).options(**{"__globPaths__": "false", **(options or {})})
+    java = session._jvm.java.util.regex.Pattern.compile("\0").split("\0".join(paths))  # type: ignore[union-attr]
+    return DataFrame(reader._jreader.parquet(java), session)
 
 
 def conform(table: pa.Table, spec: TableSpec) -> pa.Table:

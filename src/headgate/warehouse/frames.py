@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BooleanType, ByteType, IntegerType, LongType, ShortType, StructField, StructType
 
 from headgate.errors import EnvironmentProblem
-from headgate.warehouse.changes import spark_path
+from headgate.warehouse.changes import parquet_frame, spark_path
 from headgate.warehouse.local import empty_frame
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile
@@ -40,10 +40,8 @@ def stored_frame(
     if not files and new is None:
         return empty_frame(session, spec.schema)
     schema = spec.schema if new is None else StructType([*spec.schema.fields, StructField(NEW, BooleanType())])
-    reader = session.read.schema(schema).option("__globPaths__", "false")
-    reader = reader.option("parquet.page.verify-checksum.enabled", "true")
-    paths = [f"{folder.spark_address}/{file.path}" for file in files]
-    return reader.parquet(*paths, *([] if new is None else [spark_path(new)]))
+    paths = [f"{folder.spark_address}/{file.path}" for file in files] + ([] if new is None else [spark_path(new)])
+    return parquet_frame(session, schema, paths, {"parquet.page.verify-checksum.enabled": "true"})
 
 
 def without(base: DataFrame, dead: DataFrame, spec: TableSpec, *, small: bool, null_is_dead: bool | None) -> DataFrame:

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from headgate.delta.changes import WEIGHT, JobId
 from headgate.warehouse.base import Base
 from headgate.warehouse.bits import bits_of, is_dead
-from headgate.warehouse.changes import ChangeSet, spark_path
+from headgate.warehouse.changes import ChangeSet, parquet_frame, spark_path
 from headgate.warehouse.codes import code
 from headgate.warehouse.frames import NEW, column, names_a_long, stored_frame, without, without_marked
 from headgate.warehouse.images import Images, images_frame, images_of
@@ -183,8 +183,7 @@ class SnapshotFrames:
         """Rows of the driver as a frame: within the plan when few, else through a staged file."""
         if rows.num_rows <= self._local_rows:
             return local_frame(session, rows, schema)
-        address = spark_path(self._stage(rows, use))
-        return session.read.schema(schema).option("__globPaths__", "false").parquet(address)
+        return parquet_frame(session, schema, [spark_path(self._stage(rows, use))])
 
     def _stage(self, rows: pa.Table, use: Use) -> str:
         """Rows of the driver in a file that executors can read while the job can be asked for."""
