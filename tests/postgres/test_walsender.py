@@ -45,8 +45,9 @@ def test_none_is_left_between_long_periods_while_writers_write(
 
 
 def test_one_whose_stream_nobody_reads_waits_and_does_nothing(
-    database: str, connection: psycopg.Connection, tmp_path: Path
+    database: str, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(log, "_LONG_PERIOD", 600.0)
     connection.execute("CREATE TABLE a (id int PRIMARY KEY, v text)")
     with logged(database, tmp_path, "a") as source:
         connection.execute("INSERT INTO a VALUES (0, 'first')")
