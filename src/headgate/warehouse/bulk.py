@@ -1,36 +1,42 @@
 """Folding changes that do not fit the driver: Spark reads, sorts and writes; the driver only sees footers.
 
 Without removed rows nothing of the base is read: the rows are range-partitioned by the sort order, sorted and
-written. Otherwise Spark first tells which base files hold dead rows, and those are rewritten together with the
-images.
+written. Otherwise the base files that hold dead rows are rewritten together with the images: of many changes all files in
+their range, of few those in which Spark finds some. Statistics tell how to cut the rows; where the leading column is no
+whole number, Spark looks at a sample of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from headgate.delta.changes import WEIGHT
 from headgate.warehouse.base import FileLimits
+from headgate.warehouse.borders import Piece, borders, part_text
 from headgate.warehouse.changes import ChangeSet, footer
 from headgate.warehouse.files import described
 from headgate.warehouse.folding import THREADS, Folded
-from headgate.warehouse.frames import check_timestamps, column, stored_frame, without
+from headgate.warehouse.frames import check_timestamps, column, quoted, stored_frame, without
 from headgate.warehouse.images import images_frame
 from headgate.warehouse.index import FileIndex
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
-from headgate.warehouse.statistics import DataFile, indexed_columns
+from headgate.warehouse.statistics import UNKNOWN, DataFile, Range, indexed_columns, ranges_of
 from headgate.warehouse.storage import Folder
 
 ROWS_PER_TASK = 256_000
 FILES_PER_TASK = 16
+MANY_CHANGES_PER_FILE = 16
+"""From here on hardly a file in the range of changes is without one."""
 FILE = "__file"
 
 
@@ -47,6 +53,7 @@ def bulk_fold(
     check_timestamps(session, spec)
     with storage_problems(folder, changes.bytes):
         frame = changes.frame(session)
+        arrived = _pieces_of(changes, spec)
         removes: tuple[DataFile, ...] = ()
         if changes.inserts_only():
             rows = frame.select(*(column(name) for name in spec.columns))
@@ -54,26 +61,72 @@ def bulk_fold(
             images = frame if changes.table is None and changes.is_one_job else images_frame(frame, spec)
             names = [column(name) for name in spec.columns]
             dead, rows = (images.where(f"{WEIGHT} {sign} 0").select(*names) for sign in "<>")
-            removes = _files_with(session, folder, index, dead, spec)
+            removes = _within(index, arrived, spec)
+            if changes.rows < MANY_CHANGES_PER_FILE * len(removes):
+                removes = _files_with(session, folder, removes, dead, spec)
             if removes:
                 stored = stored_frame(session, folder, removes, spec)
                 rows = without(stored, dead, spec, small=False, null_is_dead=None).union(rows)
         count = changes.rows + sum(file.rows for file in removes)
-        _write(rows, folder.child(attempt), spec, count, limits)
+        known = [*arrived, *_stored_pieces(removes, spec)] if arrived is not None else []
+        _write(rows, folder.child(attempt), spec, count, limits, known)
         return Folded(written_files(folder, attempt, spec), removes)
 
 
 def _files_with(
-    session: SparkSession, folder: Folder, index: FileIndex, dead: DataFrame, spec: TableSpec
+    session: SparkSession, folder: Folder, files: tuple[DataFile, ...], dead: DataFrame, spec: TableSpec
 ) -> tuple[DataFile, ...]:
-    """The base files that hold a dead row."""
-    if not index.files:
-        return ()
+    """Those of the base files that hold a dead row."""
     keys = [column(name) for name in spec.key]
-    stored = stored_frame(session, folder, index.files, spec).select(*keys, sf.input_file_name().alias(FILE))
+    stored = stored_frame(session, folder, files, spec).select(*keys, sf.input_file_name().alias(FILE))
     living = without(stored, dead, spec, small=False, null_is_dead=None)
     counts = {_relative(row[0], folder): row[1] for row in living.groupBy(FILE).count().collect()}
-    return tuple(file for file in index.files if counts.get(file.path, 0) != file.rows)
+    return tuple(file for file in files if counts.get(file.path, 0) != file.rows)
+
+
+def _pieces_of(changes: ChangeSet, spec: TableSpec) -> list[Piece] | None:
+    """Where changes lie, by the leading column; None where statistics do not tell."""
+    lead = spec.lead
+    if not pa.types.is_integer(spec.arrow_schema.field(lead).type):
+        return None
+    pieces = []
+    for file in changes.files:
+        place = Folder.at(file)
+        found = footer(place.path, place)
+        pieces.append((ranges_of(found, spec.arrow_schema, (lead,)).get(lead, UNKNOWN), found.num_rows))
+    if changes.table is not None and changes.table.num_rows:
+        values = changes.table.column(lead)
+        bounds = pc.min_max(values).as_py()
+        pieces.append((Range(bounds["min"], bounds["max"], values.null_count), changes.table.num_rows))
+    known = [
+        Piece(each.low, each.high, rows)
+        for each, rows in pieces
+        if isinstance(each.low, int) and isinstance(each.high, int)
+    ]
+    # A range that is not known may be that of NULLs alone.
+    return known if all(each.low is not None or each.nulls == rows for each, rows in pieces) else None
+
+
+def _stored_pieces(files: Iterable[DataFile], spec: TableSpec) -> Iterator[Piece]:
+    for file in files:
+        found = file.range(spec.lead)
+        if isinstance(found.low, int) and isinstance(found.high, int):
+            yield Piece(found.low, found.high, file.rows)
+
+
+def _within(index: FileIndex, changes: list[Piece] | None, spec: TableSpec) -> tuple[DataFile, ...]:
+    """The base files that can hold rows which the changes took away."""
+    if changes is None:
+        return index.files
+    low = min((piece.low for piece in changes), default=None)
+    high = max((piece.high for piece in changes), default=None)
+
+    def can_hold(found: Range) -> bool:
+        if found.nulls != 0 or found.low is None or found.high is None:
+            return True
+        return low is not None and high is not None and not (found.low > high or found.high < low)  # type: ignore[operator]
+
+    return tuple(file for file in index.files if can_hold(file.range(spec.lead)))
 
 
 def _relative(address: str, folder: Folder) -> str:
@@ -81,7 +134,10 @@ def _relative(address: str, folder: Folder) -> str:
     return path[path.index(folder.path) + len(folder.path) + 1 :]
 
 
-def _write(rows: DataFrame, place: Folder, spec: TableSpec, count: int, limits: FileLimits) -> None:
+def _write(
+    rows: DataFrame, place: Folder, spec: TableSpec, count: int, limits: FileLimits, pieces: Sequence[Piece]
+) -> None:
+    """`pieces` say where the rows lie, by the leading column; none where that is not known."""
     sort = [name for name in spec.sort if not isinstance(spec.schema[name].dataType, ArrayType | MapType | StructType)]
     order = [column(name) for name in sort]
     share = max(limits.rows_per_file, min(FILES_PER_TASK * limits.rows_per_file, ROWS_PER_TASK))
@@ -91,7 +147,11 @@ def _write(rows: DataFrame, place: Folder, spec: TableSpec, count: int, limits: 
         # Fewer tasks that take longer: others find a free slot. What they read is read by as few.
         tasks = int(most)
         rows = rows.coalesce(tasks)
-    if order and tasks > 1:
+    cuts = borders(pieces, tasks)
+    if cuts:
+        part = sf.expr(part_text(quoted(spec.lead), cuts))
+        rows = rows.repartitionById(len(cuts) + 1, part).sortWithinPartitions(*order)
+    elif order and tasks > 1:
         rows = rows.repartitionByRange(tasks, *order).sortWithinPartitions(*order)
     elif order:
         rows = rows.coalesce(1).sortWithinPartitions(*order)

@@ -30,7 +30,12 @@ NEW = "__new"
 
 def column(name: str) -> Column:
     """A column by its exact name, whatever characters it has."""
-    return sf.col("`" + name.replace("`", "``") + "`")
+    return sf.col(quoted(name))
+
+
+def quoted(name: str) -> str:
+    """The name as a Spark SQL identifier."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def stored_frame(
