@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,8 +16,11 @@ from pyspark.sql import SparkSession
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse, EnvironmentProblem
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.warehouse import bulk
 from headgate.warehouse.base import FileLimits
+from headgate.warehouse.borders import part_text
 from headgate.warehouse.changes import ChangeSet
+from headgate.warehouse.folding import Prepared
 from headgate.warehouse.problems import translate
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.versioned import VersionedTable
@@ -113,6 +117,38 @@ def test_what_counts_of_changes_in_files_is_worked_out_once(
     table.materialize(spark, JobId(last))
     check(last)
     assert not list(staged.rglob("*.parquet"))
+
+
+def test_a_large_fold_cuts_rows_by_what_statistics_tell(
+    tmp_path: Path, spark_sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = spark_sessions.bulk
+    parts: list[int] = []
+    monkeypatch.setattr(
+        bulk, "part_text", lambda column, cuts: (parts.append(len(cuts) + 1), part_text(column, cuts))[1]
+    )
+    model = Model(BY_KEY)
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=LIMITS)
+
+    def fold(edits: dict[Key, int | None]) -> Prepared:
+        changes = stored_changes(table, spark, model.run(edits), model.job - 1, model.job)
+        table.apply(changes, JobId(model.job))
+        prepared = table.materialize(spark, JobId(model.job))
+        table.release(JobId(model.job))
+        assert values(table, spark, model.job) == canonical(model.snapshots[model.job].values())
+        ranges = sorted((found.low, found.high) for file in table.store.index.files if (found := file.range("a")).low)
+        assert all(high < low for (_, high), (low, _) in pairwise(ranges))
+        return prepared
+
+    fold({(number, "x"): abs(number) for number in range(-1_000, 1_000)} | {(None, "x"): 1})
+    assert len(table.store.index.files) >= 100
+    # So many in their range that all of its files are rewritten, the one with NULL too; those outside are not.
+    many = {(number, "x"): None if number % 3 else number + 1 for number in range(1_000)}
+    removed = fold({**many, (None, "x"): 2, (5_000, "x"): 1}).removes
+    assert 50 <= len(removed) < 60
+    few = fold({(-1_000, "x"): 3, (-1, "x"): None, (3, "x"): 4})
+    assert 1 <= len(few.removes) <= 3
+    assert parts[:2] == [7, 8]
 
 
 def test_a_fold_in_the_background_has_no_more_tasks_than_its_session_allows(
