@@ -1,0 +1,174 @@
+"""The simulator: the scaler over a warehouse whose work takes what was measured on a real one.
+
+Every step of the simulated time some rows come, each part works on its rows with the tasks that it has, and the scaler is asked
+with what that took. Work of all pools shares the slots of the executors that are there; one that was asked for is there after the
+time that an executor takes to start, and those kept ready are there at once.
+
+    rows ──► extract ──► queue ──► transform ──► load
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from headgate.config.scaling import ScalingSettings
+from headgate.scaling.executors import pool_sizes
+from headgate.scaling.policies.buffer import BufferFill, BufferObservation, buffer, spills
+from headgate.scaling.policies.extract import SourceReading
+from headgate.scaling.scaler import Observation, Scaler, SizeChange, Sized
+from headgate.scaling.sizing import PARTS, Part, Sizing
+
+BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds of one task: for each run of a part, and for each row."""
+
+    extract: tuple[float, float]
+    transform: tuple[float, float]
+    load: tuple[float, float]
+    query_seconds: float = 0.0
+    """Of one query, with one task and no other query."""
+    row_bytes: int = 100
+    start_seconds: float = 5.0
+    """Until an executor that was asked for can work."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpeeds:
+    """One buffer: what it may use, and how fast its disk is."""
+
+    memory_bytes: float
+    disk_bytes: float
+    disk_bytes_a_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMoment:
+    """The warehouse after one step."""
+
+    at: float
+    """Seconds since the beginning."""
+    rate: float
+    extract_s: float
+    transform_s: float
+    load_s: float
+    query_s: float
+    queue_rows: float
+    executors: int
+    sizes: dict[Sized, int]
+    changes: tuple[SizeChange, ...]
+
+    @property
+    def total_s(self) -> float:
+        """From reading a row until it is loaded."""
+        return self.extract_s + self.transform_s + self.load_s
+
+
+@dataclass
+class Simulation:
+    """A warehouse with one source; `sessions` queries run all the time."""
+
+    settings: ScalingSettings
+    costs: Costs
+    slots: int = 1
+    queue_bytes: int = 4 << 30
+    """limits.stream_bytes"""
+    queue_rows: float = 0.0
+    _starting: list[float] = field(default_factory=list)
+    """When executors that were asked for will be there."""
+
+    def __post_init__(self) -> None:
+        self.scaler = Scaler(self.settings, self.slots)
+        self._asked = self.scaler.sizes["executors"]
+
+    def run(
+        self, rate: Callable[[float], float], seconds: float, sessions: Callable[[float], int] = lambda at: 0
+    ) -> Iterator[SimulatedMoment]:
+        """Every period of extraction, until the time is over."""
+        period = self.settings.extract.period.total_seconds()
+        at = 0.0
+        while at < seconds:
+            at += period
+            yield self._step(at, period, rate(at), sessions(at))
+
+    def _step(self, at: float, period: float, rate: float, sessions: int) -> SimulatedMoment:
+        there = self._executors(at)
+        tasks = self._tasks(there * self.slots)
+        rows, costs = rate * period, self.costs
+        extract_s = _took(costs.extract, rows, tasks["extract"])
+        self.queue_rows += rows
+        # The fixed part of every batch is lost for rows.
+        able = max(0.0, period - costs.transform[0]) * tasks["transform"] / costs.transform[1]
+        done = min(able, self.queue_rows)
+        transform_s = costs.transform[0] + self.queue_rows * costs.transform[1] / tasks["transform"]
+        self.queue_rows -= done
+        load_s = _took(costs.load, done, tasks["load"])
+        query_s = costs.query_seconds * max(1, sessions) / tasks["query"] if sessions else 0.0
+        observation = Observation(
+            readings=[SourceReading("source", timedelta(seconds=extract_s), self.scaler.sizes["extract"])],
+            queues={"source": self.queue_rows * costs.row_bytes / self.queue_bytes},
+            rate=rate,
+            folds=[timedelta(seconds=load_s)],
+            queries=[timedelta(seconds=query_s)] * sessions,
+            executors=there,
+            slots=self.slots,
+        )
+        changes = tuple(self.scaler.step(observation, BEGIN + timedelta(seconds=at)))
+        self._ask(at)
+        return SimulatedMoment(
+            at, rate, extract_s, transform_s, load_s, query_s, self.queue_rows, there, self.scaler.sizes, changes
+        )
+
+    def _executors(self, at: float) -> int:
+        self._starting = [ready for ready in self._starting if ready > at]
+        return self._asked - len(self._starting)
+
+    def _ask(self, at: float) -> None:
+        wanted = self.scaler.sizes["executors"]
+        self._starting += [at + self.costs.start_seconds] * max(0, wanted - self._asked)
+        self._starting = self._starting[: max(0, wanted)]
+        self._asked = wanted
+
+    def _tasks(self, slots: int) -> dict[Part, float]:
+        """Tasks of each part that really work: slots are shared when all parts together may run more."""
+        sizes: dict[Part, int] = {part: self.scaler.sizes[part] for part in PARTS}
+        wanted = sum(pool_sizes(sizes).values())
+        share = min(1.0, slots / wanted)
+        return {part: size * share for part, size in sizes.items()}
+
+
+def fill_buffers(
+    settings: ScalingSettings, speeds: BufferSpeeds, bytes_a_second: float, seconds: int, most: int
+) -> Iterator[tuple[float, list[BufferFill]]]:
+    """Buffers that nobody empties, second by second: each takes an equal share of what comes. One more is added when the policy
+    asks for it."""
+
+    sizing = Sizing(1, most)
+    fills = [BufferFill(0.0, 0.0)]
+    for second in range(1, seconds + 1):
+        share = bytes_a_second / len(fills)
+        fills = [_filled(settings, speeds, fill, share) for fill in fills]
+        now = BEGIN + timedelta(seconds=second)
+        decision = buffer(settings, BufferObservation(sizing, fills), now)
+        sizing = sizing.after(decision, now)
+        fills += [BufferFill(0.0, 0.0)] * (sizing.size - len(fills))
+        yield float(second), fills
+
+
+def _filled(settings: ScalingSettings, speeds: BufferSpeeds, fill: BufferFill, arriving: float) -> BufferFill:
+    memory = fill.memory * speeds.memory_bytes + arriving
+    disk = fill.disk * speeds.disk_bytes
+    spilling = spills(settings, BufferFill(memory / speeds.memory_bytes, fill.disk, fill.is_spilling))
+    written = min(memory, speeds.disk_bytes_a_second) if spilling else 0.0
+    return BufferFill(
+        min(1.0, (memory - written) / speeds.memory_bytes), (disk + written) / speeds.disk_bytes, spilling
+    )
+
+
+def _took(cost: tuple[float, float], rows: float, tasks: float) -> float:
+    fixed, each = cost
+    return fixed + rows * each / tasks

@@ -1,0 +1,165 @@
+"""The scaler: sizes, hours and overrides; and the simulator, which runs the same policies over costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.config.scaling import ScalingSettings
+from headgate.errors import DefiniteError
+from headgate.scaling.policies.buffer import BufferFill
+from headgate.scaling.policies.extract import SourceReading
+from headgate.scaling.scaler import Observation, Scaler
+from headgate.scaling.simulation import BufferSpeeds, Costs, Simulation, fill_buffers
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+SETTINGS = ScalingSettings.model_validate({"executors": {"min": 1, "max": 8, "ready": 0}})
+LATE = Observation(readings=[SourceReading("shop", timedelta(seconds=3))])
+IDLE = Observation()
+COSTS = Costs(extract=(0.05, 2e-5), transform=(0.1, 4e-5), load=(0.05, 1e-5), row_bytes=130)
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def test_a_part_that_is_late_grows_and_executors_follow() -> None:
+    scaler = Scaler(SETTINGS, slots=1)
+    changes = scaler.step(LATE, after(0))
+    assert [(change.part, change.before, change.after) for change in changes] == [
+        ("extract", 1, 2),
+        ("executors", 1, 5),
+    ]
+    assert "reading shop took 3 s" in changes[0].reason
+    assert "5 tasks may run" in changes[1].reason
+    assert list(scaler.changes) == changes
+
+
+def test_a_size_that_a_user_sets_holds_until_it_is_given_back() -> None:
+    scaler = Scaler(SETTINGS, slots=1)
+    scaler.fix("extract", 4)
+    assert scaler.step(LATE, after(0))[0].reason == "a user set it"
+    assert scaler.step(LATE, after(60)) == []
+    assert scaler.parts()["extract"].fixed
+    scaler.fix("extract", None)
+    assert scaler.step(LATE, after(120))[0].after == 8
+
+
+@pytest.mark.parametrize(("part", "size"), [("extract", 9), ("executors", 9), ("switch", 2)])
+def test_a_size_beyond_its_bounds_is_refused(part: str, size: int) -> None:
+    with pytest.raises(DefiniteError, match="cannot have the size") as raised:
+        Scaler(SETTINGS, slots=1).fix(part, size)  # type: ignore[arg-type]
+    assert "give a size from 1 to" in str(raised.value.hint)
+
+
+def test_growth_stops_when_the_hours_of_a_day_are_used_up_and_goes_on_the_next_day() -> None:
+    scaler = Scaler(SETTINGS.model_copy(update={"most_executor_hours": 0.5}), slots=1)
+    scaler.step(replace(IDLE, executors=2), after(0))
+    changes = scaler.step(replace(LATE, executors=2), after(1800))
+    assert scaler.executor_hours == 1.0
+    assert [change.part for change in changes] == ["extract"]
+    assert "0.5 executor hours are used up" in scaler.parts()["executors"].reason
+    assert scaler.parts()["executors"].is_limiting
+    tomorrow = scaler.step(replace(LATE, executors=2), NOON + timedelta(hours=12, seconds=1))
+    assert scaler.executor_hours < 0.001
+    assert "executors" in [change.part for change in tomorrow]
+
+
+def test_a_part_that_more_tasks_do_not_help_stops_growing() -> None:
+    """What a fold takes however few rows it has is not shared by those who fold."""
+    scaler = Scaler(SETTINGS, slots=1)
+    slow = Observation(folds=[timedelta(seconds=3)] * 10)
+    sizes = []
+    for second in range(0, 600, 10):
+        scaler.step(slow, after(second))
+        sizes.append(scaler.sizes["load"])
+    assert max(sizes) == 2
+    assert scaler.parts()["load"].is_limiting and "as long as with fewer" in scaler.parts()["load"].reason
+    # Now there is more to do, and more do help.
+    scaler.step(Observation(folds=[timedelta(seconds=6)] * 10), after(610))
+    assert scaler.sizes["load"] == 4
+
+
+def test_times_with_another_size_do_not_count() -> None:
+    scaler = Scaler(SETTINGS, slots=1)
+    slow = Observation(queries=[timedelta(seconds=100)] * 5)
+    assert scaler.step(slow, after(0))[0].part == "query"
+    # Were the five still counted, the average would be over the limit.
+    assert scaler.step(Observation(queries=[timedelta(seconds=50)]), after(10)) == []
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.floats(1_000, 80_000), st.floats(10, 60)), min_size=1, max_size=4))
+def test_simulated_sizes_stay_within_bounds_and_all_rows_are_transformed(loads: list[tuple[float, float]]) -> None:
+    simulation = Simulation(SETTINGS, COSTS, queue_bytes=100 << 20)
+    ends = [sum(lasting for _, lasting in loads[: place + 1]) for place in range(len(loads))]
+
+    def rate(at: float) -> float:
+        return next((rows for (rows, _), end in zip(loads, ends, strict=True) if at <= end), 0.0)
+
+    moments = list(simulation.run(rate, ends[-1] + 1_500))
+    for moment in moments:
+        assert 1 <= moment.executors <= 8
+        assert all(1 <= size <= 8 for size in moment.sizes.values())
+    assert moments[-1].queue_rows == 0
+    assert all(size == 1 for part, size in moments[-1].sizes.items() if part != "executors")
+
+
+def test_the_paper_s_rates_are_kept_within_three_seconds() -> None:
+    """10,000 to 500,000 rows a second and back, each step within its second; with executors that start in two seconds."""
+    large = ScalingSettings.model_validate({"executors": {"min": 1, "max": 64, "ready": 4}})
+    simulation = Simulation(large, replace(COSTS, start_seconds=2), queue_bytes=100 << 20)
+
+    def rate(at: float) -> float:
+        return 10_000 + 490_000 * max(0.0, 1 - abs(at - 3_000) / 3_000)
+
+    moments = list(simulation.run(rate, 8_000))
+    late = [moment.at for moment in moments if moment.extract_s > 1 or moment.load_s > 1]
+    assert len(late) / len(moments) < 0.1
+    assert max(moment.executors for moment in moments) > 40
+    assert moments[-1].executors < 10
+    grown = next(m.at for m in moments if m.executors == max(each.executors for each in moments))
+    # It shrinks more slowly than it grew.
+    assert rate(next(m.at for m in moments if m.at > grown and m.executors <= 20)) < rate(
+        next(m.at for m in moments if m.executors >= 20)
+    )
+
+
+def test_a_buffer_without_a_consumer_spills_at_half_its_memory_and_grows_when_memory_fills() -> None:
+    slow_disk = BufferSpeeds(10_000, 10**9, 30)
+    seen = list(fill_buffers(SETTINGS, slow_disk, 50, 800, most=4))
+    first = next(at for at, fills in seen if fills[0].disk > 0)
+    assert first == pytest.approx(100, abs=2)
+    grown = next(at for at, fills in seen if len(fills) == 2)
+    assert any(fills[0].memory > 0.99 for at, fills in seen if at <= grown)
+    assert max(len(fills) for _, fills in seen) == 2
+
+
+def test_a_part_tells_its_load_as_a_share_of_its_limit() -> None:
+    scaler = Scaler(ScalingSettings(), slots=1)
+    assert {part.load for part in scaler.parts().values()} == {None}
+    scaler.fix("load", 3)
+    observation = Observation(
+        readings=[SourceReading("a", timedelta(seconds=0.25)), SourceReading("b", timedelta(seconds=0.5))],
+        queues={"a": 0.25, "b": 0.1},
+        buffers=[BufferFill(0.1, 0.4)],
+        rate=250_000,
+        folds=[timedelta(seconds=1), timedelta(seconds=3)],
+        queries=[timedelta(seconds=30)],
+    )
+    scaler.step(observation, NOON)
+    loads = {part: each.load for part, each in scaler.parts().items()}
+    # Six tasks may run on the one executor that there is.
+    assert loads == {
+        "extract": 0.5,
+        "transform": 0.5,
+        "buffer": 0.5,
+        "switch": 0.5,
+        "load": 2,
+        "query": 0.5,
+        "executors": 6,
+    }

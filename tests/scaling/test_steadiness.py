@@ -1,0 +1,97 @@
+"""Sizes stay within their bounds, do not flap under noise, and shrink more slowly than they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.config.scaling import ScalingSettings
+from headgate.scaling.policies.extract import ExtractObservation, SourceReading, extract
+from headgate.scaling.policies.switch import SwitchObservation, switch
+from headgate.scaling.policies.timed import TimedObservation, load, query
+from headgate.scaling.policies.transform import TransformObservation, transform
+from headgate.scaling.sizing import GROWTH_SHARE, Decision, Sizing
+
+BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
+SETTINGS = ScalingSettings()
+HOLD = SETTINGS.hold
+MOST = 12
+
+Policy = Callable[[Sizing, float, datetime], Decision]
+"""Decides by the load: the size that would be exactly enough."""
+
+
+def _extract(sizing: Sizing, work: float, now: datetime) -> Decision:
+    took = timedelta(seconds=work / sizing.size)
+    return extract(SETTINGS, ExtractObservation(sizing, [SourceReading("shop", took, sizing.size)]), now)
+
+
+def _load(sizing: Sizing, work: float, now: datetime) -> Decision:
+    return load(SETTINGS, TimedObservation(sizing, [timedelta(seconds=work / sizing.size)]), now)
+
+
+def _query(sizing: Sizing, work: float, now: datetime) -> Decision:
+    return query(SETTINGS, TimedObservation(sizing, [timedelta(seconds=60 * work / sizing.size)]), now)
+
+
+def _switch(sizing: Sizing, work: float, now: datetime) -> Decision:
+    return switch(SETTINGS, SwitchObservation(sizing, SETTINGS.switch.rate * work), now)
+
+
+def _transform(sizing: Sizing, work: float, now: datetime) -> Decision:
+    return transform(SETTINGS, TransformObservation(sizing, {"shop": work / sizing.size / 2}), now)
+
+
+STEADY: dict[str, Policy] = {"extract": _extract, "load": _load, "query": _query, "switch": _switch}
+ALL: dict[str, Policy] = {**STEADY, "transform": _transform}
+LOADS = st.lists(st.tuples(st.floats(0.0, 40.0), st.floats(0.1, 60.0)), min_size=1, max_size=80)
+
+
+def changes(policy: Policy, size: int, loads: list[tuple[float, float]]) -> list[tuple[datetime, int, int]]:
+    """When the size changed, by how much, and to what; each load lasts for some seconds."""
+    sizing, now, found = Sizing(size, MOST), BEGAN, []
+    for work, lasting in loads:
+        now += timedelta(seconds=lasting)
+        decision = policy(sizing, work, now)
+        sizing = sizing.after(decision, now)
+        assert 1 <= sizing.size <= MOST
+        assert decision.reason
+        if decision.change:
+            found.append((now, decision.change, sizing.size))
+    return found
+
+
+@pytest.mark.parametrize("name", ALL)
+@given(size=st.integers(1, MOST), loads=LOADS)
+def test_sizes_are_bounded_and_shrink_more_slowly_than_they_grow(
+    name: str, size: int, loads: list[tuple[float, float]]
+) -> None:
+    for (before_at, _, _), (at, change, _) in pairwise([(BEGAN - HOLD, 0, size), *changes(ALL[name], size, loads)]):
+        assert change >= -1
+        assert at - before_at >= (HOLD if change < 0 else HOLD / GROWTH_SHARE)
+
+
+@pytest.mark.parametrize("name", STEADY)
+@given(
+    size=st.integers(1, MOST),
+    work=st.floats(0.05, MOST * 0.85),
+    noise=st.lists(st.floats(-0.1, 0.1), min_size=60, max_size=120),
+)
+def test_under_a_steady_load_with_noise_no_size_goes_one_way_and_then_the_other(
+    name: str, size: int, work: float, noise: list[float]
+) -> None:
+    found = changes(STEADY[name], size, [(work * (1 + each), 5.0) for each in noise])
+    assert len({change > 0 for _, change, _ in found}) <= 1, found
+
+
+@pytest.mark.parametrize("name", STEADY)
+@given(work=st.floats(0.1, MOST * 0.85))
+def test_a_size_comes_to_what_the_load_needs(name: str, work: float) -> None:
+    found = changes(STEADY[name], 1, [(work, 5.0)] * 20)
+    size = found[-1][2] if found else 1
+    assert work <= size
