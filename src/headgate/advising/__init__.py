@@ -1,0 +1,1 @@
+"""Pure: which intermediate result of a flow is worth keeping, from what its operators cost."""
