@@ -10,7 +10,7 @@ SCALE ?= small
 SECONDS ?= 1200
 SEED ?= 7
 DEMO_SECONDS ?= 60
-BENCHMARKS := maintenance peers capture gears snapshots zones riders rite firstquery restart flows wide
+BENCHMARKS := maintenance peers capture gears snapshots zones riders rite firstquery restart flows wide scaling regions loading queue advising gateway
 TINY := $(BENCHMARKS:%=tiny-%)
 FRESH := demo test
 BASE ?= HEAD~1
@@ -30,7 +30,7 @@ demo: $(INSTALLED) ## Watch a shop on a private PostgreSQL being captured, kept 
 # The tests' data are tiny: what costs time is compiling, and loading classes. The first level of the compiler alone has room
 # for 48 MB of code by default; Spark needs more, and would throw code away and compile it again without end.
 test $(TINY) $(CLASSES): export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
-test: JAVA_TOOL_OPTIONS += -XX:SharedArchiveFile=$(abspath $(CLASSES)) -Xlog:cds*=off
+test $(TINY): JAVA_TOOL_OPTIONS += -XX:SharedArchiveFile=$(abspath $(CLASSES)) -Xlog:cds*=off
 # A third process works while others wait: for servers, for time to pass.
 test: $(INSTALLED) $(CLASSES) ## Run all tests
 	$(PYTHON) -m pytest -q -n 3 --dist worksteal --durations=10
@@ -61,7 +61,7 @@ format: $(INSTALLED) ## Format the code and sort its imports
 bench: $(INSTALLED) ## Run one benchmark: make bench NAME=maintenance SCALE=tiny|small|full
 	@case " $(BENCHMARKS) " in *" $(NAME) "*) ;; *) \
 		echo "there is no benchmark $(NAME); there are $(BENCHMARKS)" >&2; exit 2 ;; esac
-	$(PYTHON) -m benchmarks.$(NAME) --scale $(SCALE)
+	$(PYTHON) -m benchmarks.$(NAME) --scale $(SCALE)$(if $(PARTS), --parts $(PARTS))$(if $(SIZES), --sizes $(SIZES))
 
 compare: $(INSTALLED) ## Run one benchmark at another commit and here, in turns: make compare NAME=maintenance BASE=HEAD~1 SCALE=tiny
 	$(PYTHON) -m benchmarks.compare --name $(NAME) --base $(BASE) --scale $(SCALE) --rounds $(ROUNDS)
@@ -70,7 +70,7 @@ ci: lint test $(INSTALLED) ## All that must pass: lint, test, tiny benchmarks, d
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(TINY) demo DEMO_SECONDS=15
 
 # Two at a time: at this size the figures mean nothing, only that they run.
-$(TINY): tiny-%: $(INSTALLED)
+$(TINY): tiny-%: $(INSTALLED) $(CLASSES)
 	$(PYTHON) -m benchmarks.$* --scale tiny
 
 # As on a new machine: what is committed and nothing else, an hour for each command.

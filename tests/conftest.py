@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from headgate.runtime.spark import sessions
 from headgate.runtime.spark.sessions import SparkSessions
 from tests.seed import SEED
 
@@ -35,13 +36,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interpreted() -> Iterator[dict[str, str]]:
+    """Spark compiles nothing in this process: the tests' rows are few, and compiling a query takes longer than running it.
+
+    The processes that tests start, and benchmarks, have Spark as users have it. Gives the settings of large work as they were.
+    """
+    compiled = dict(sessions.LARGE)
+    sessions.LARGE.update(INTERPRETED)
+    yield compiled
+    sessions.LARGE.update(compiled)
+
+
 @pytest.fixture(scope="session")
-def spark_sessions() -> Iterator[SparkSessions]:
+def spark_sessions(interpreted: dict[str, str]) -> Iterator[SparkSessions]:
     """The three sessions of the one Spark context of this run."""
     # By its memory, Spark would take pages of 32 MiB for every aggregate and sort of a few rows.
-    sessions = SparkSessions({"spark.master": "local[2]", "spark.buffer.pageSize": "1m"}, "headgate-tests")
-    yield sessions
-    sessions.stop()
+    opened = SparkSessions({"spark.master": "local[2]", "spark.buffer.pageSize": "1m"}, "headgate-tests")
+    yield opened
+    opened.stop()
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,6 @@ def test_the_example_in_python_runs(
     exec(compile(code, str(README), "exec"), {})
     printed = capsys.readouterr().out
     assert re.search(r"\|\s*tea\s*\|\s*7\.00\s*\|", printed)
-    assert "0s stale on arrival: met" in printed
+    assert "0 s stale on arrival: met" in printed
     before, after = re.findall(r"Row\(item='tea', total=Decimal\('(.*?)'\)\)", printed)
     assert (before, after) == ("7.00", "4.00")

@@ -15,7 +15,7 @@ from rich.table import Table
 from examples.order_entry.readers import Reader, Visit
 from examples.order_entry.tills import Journal, Totals
 from headgate.cli.terminal import columns
-from headgate.cli.texts import count_text, duration_text
+from headgate.measures import count_text, duration_text
 from headgate.scheduling.receipt import Receipt
 
 _VISIT = "{:>7}  {:<10} {:<16} {:>10} {:>7} {:>13} {:>9}  {}"

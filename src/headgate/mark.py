@@ -13,7 +13,7 @@ import os
 import struct
 import threading
 import zlib
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 _FIELDS = struct.Struct("<8sQqqQ")
@@ -109,8 +109,7 @@ def _create(file: Path, content: bytes) -> None:
 
 
 def _slot(number: int, reach: Reach) -> bytes:
-    segment, size, position = astuple(reach)
-    content = _FIELDS.pack(_MAGIC, number, position, segment, size)
+    content = _FIELDS.pack(_MAGIC, number, reach.position, reach.segment, reach.size)
     return content + _CRC.pack(zlib.crc32(content))
 
 

@@ -39,6 +39,7 @@ _COMMANDS: Mapping[str, _Command] = MappingProxyType(
         "apply": _Command("apply", "POST /v1/apply"),
         "backup": _Command("backup", "POST /v1/backup", ("folder",)),
         "explain": _Command("explain", "GET /v1/explain", ("flow",)),
+        "subscribe": _Command("subscribe", "GET /v1/subscribe", ("table",)),
         "set": _Command("change", "PATCH /v1/settings", ("name", "value")),
     }
 )

@@ -16,9 +16,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headgate.capture.locallog import LocalLog
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import SourceTable
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock, ManualClock
 
 ITEMS = StructType(
@@ -49,7 +49,7 @@ def open_shop(
     limit_bytes: int | None = None,
 ) -> MemorySource:
     """The source as it stands in the folder."""
-    log = StreamLog(folder, segment_bytes=segment_bytes, transaction_bytes=transaction_bytes, limit_bytes=limit_bytes)
+    log = LocalLog(folder, segment_bytes=segment_bytes, transaction_bytes=transaction_bytes, limit_bytes=limit_bytes)
     return MemorySource("shop", TABLES, log, clock or ManualClock())
 
 

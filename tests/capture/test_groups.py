@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.capture.events import row_schema
-from headgate.capture.streamlog import StreamLog
+from headgate.capture.locallog import LocalLog
 from headgate.delta.events import UPSERT
 from headgate.errors import TransactionError
+from tests.capture.logs import OpenLog
 
 SCHEMA = row_schema(pa.schema([("id", pa.int64())]))
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -25,7 +26,7 @@ def rows(ids: list[int]) -> pa.Table:
     return pa.table([ids, [UPSERT] * len(ids), [[] for _ in ids], list(range(len(ids)))], schema=SCHEMA)
 
 
-def append_group(log: StreamLog, transactions: Transactions) -> None:
+def append_group(log: LocalLog, transactions: Transactions) -> None:
     """Each is a position and a number of rows; every second position has rows of b as well."""
     members = [(position, NOON + timedelta(seconds=position)) for position, _ in transactions]
     a = [count for _, count in transactions]
@@ -38,7 +39,7 @@ def append_group(log: StreamLog, transactions: Transactions) -> None:
     log.append_group(members, used, {name: counts for name, counts in (("a", a), ("b", b)) if name in used})
 
 
-def read(log: StreamLog, table: str, after: int, upto: int) -> list[tuple[int, int]]:
+def read(log: LocalLog, table: str, after: int, upto: int) -> list[tuple[int, int]]:
     found = log.read(table, after, upto).table
     return [] if found is None else list(zip(found["id"].to_pylist(), found["__position"].to_pylist(), strict=True))
 
@@ -49,13 +50,13 @@ _group = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, m
 @settings(max_examples=60)
 @given(groups=st.lists(_group, min_size=1, max_size=5), cuts=st.tuples(st.integers(0, 40), st.integers(0, 40)))
 def test_any_range_of_any_groups_is_what_single_transactions_give(
-    groups: list[list[tuple[int, int]]], cuts: tuple[int, int]
+    open_log: OpenLog, groups: list[list[tuple[int, int]]], cuts: tuple[int, int]
 ) -> None:
     after, upto = sorted(cuts)
     position = 0
     expected: Transactions = []
     with tempfile.TemporaryDirectory() as folder:
-        log = StreamLog(Path(folder))
+        log = open_log(Path(folder))
         for steps in groups:
             transactions = []
             for step, count in steps:
@@ -73,12 +74,12 @@ def test_any_range_of_any_groups_is_what_single_transactions_give(
             assert [found.commit_at for found in listed] == [NOON + timedelta(seconds=at) for at, _ in inside]
             assert (log.end, log.durable) == (position, position)
             log.close()
-            log = StreamLog(Path(folder))
+            log = open_log(Path(folder))
         log.close()
 
 
-def test_a_group_is_let_go_when_all_of_it_may_go(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path)
+def test_a_group_is_let_go_when_all_of_it_may_go(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path)
     append_group(log, [(1, 1), (2, 1), (3, 1)])
     append_group(log, [(4, 1), (5, 1)])
     log.sync()
@@ -90,8 +91,10 @@ def test_a_group_is_let_go_when_all_of_it_may_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("positions", [[2, 2], [3, 2], [0, 1]])
-def test_positions_grow_within_a_group_and_from_one_to_the_next(tmp_path: Path, positions: list[int]) -> None:
-    log = StreamLog(tmp_path)
+def test_positions_grow_within_a_group_and_from_one_to_the_next(
+    open_log: OpenLog, tmp_path: Path, positions: list[int]
+) -> None:
+    log = open_log(tmp_path)
     append_group(log, [(1, 1)])
     with pytest.raises(TransactionError, match="does not follow"):
         append_group(log, [(position, 1) for position in positions])

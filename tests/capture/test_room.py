@@ -10,7 +10,7 @@ import pytest
 
 from headgate.capture import room
 from headgate.capture.memory import MemorySource
-from headgate.capture.streamlog import StreamLog
+from tests.capture.logs import OpenLog
 from tests.capture.shop import items, open_shop
 from tests.waiting import PATIENCE
 
@@ -32,7 +32,7 @@ def fill_far_over(source: MemorySource) -> int:
     return count
 
 
-def test_what_is_held_is_known_after_appends_trims_and_a_restart(tmp_path: Path) -> None:
+def test_what_is_held_is_known_after_appends_trims_and_a_restart(open_log: OpenLog, tmp_path: Path) -> None:
     shop = open_shop(tmp_path, segment_bytes=5000, transaction_bytes=10_000)
     commit(shop, 10)
     with shop.transaction() as transaction:
@@ -44,7 +44,7 @@ def test_what_is_held_is_known_after_appends_trims_and_a_restart(tmp_path: Path)
     after = log.held_bytes
     assert 0 < after < files
     shop.close()
-    log = StreamLog(tmp_path)
+    log = open_log(tmp_path)
     assert log.held_bytes == after
     log.trim(log.end)
     assert log.held_bytes == 0 and not log.over_limit

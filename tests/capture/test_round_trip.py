@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types
 
+from headgate.capture.locallog import LocalLog
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import SourceTable
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import ManualClock
 
 SCHEMA = types.StructType(
@@ -74,14 +74,14 @@ def expected(row: dict[str, object]) -> dict[str, object]:
 def test_rows_come_back_as_they_went_in(transactions: list[list[dict[str, object]]], limit: int) -> None:
     table = SourceTable("t", SCHEMA, ("id",))
     with tempfile.TemporaryDirectory() as folder:
-        log = StreamLog(Path(folder), segment_bytes=3000, transaction_bytes=limit)
+        log = LocalLog(Path(folder), segment_bytes=3000, transaction_bytes=limit)
         source = MemorySource("s", {"t": table}, log, ManualClock())
         for rows in transactions:
             with source.transaction() as transaction:
                 for row in rows:
                     transaction.insert("t", row)
         source.close()
-        log = StreamLog(Path(folder))
+        log = LocalLog(Path(folder))
         found = log.read("t", 0, log.end)
         events = [] if found.table is None else found.table.to_pylist()
         for file in found.files:
@@ -106,7 +106,7 @@ def test_the_extremes_of_every_type_are_kept(tmp_path: Path) -> None:
         "at": datetime.max.replace(tzinfo=UTC),
         "local": datetime.min,
     }
-    source = MemorySource("s", {"t": SourceTable("t", SCHEMA, ("id",))}, StreamLog(tmp_path), ManualClock())
+    source = MemorySource("s", {"t": SourceTable("t", SCHEMA, ("id",))}, LocalLog(tmp_path), ManualClock())
     with source.transaction() as transaction:
         transaction.insert("t", extreme)
     found = source.log.read("t", 0, 1).table

@@ -1,4 +1,4 @@
-"""The stream log keeps whole transactions in order, whatever happens to the process or the disk."""
+"""Stream logs of each kind keep whole transactions in order, whatever happens to the process or the disk."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.capture.events import row_schema
+from headgate.capture.locallog import LocalLog
 from headgate.capture.segments import list_segments
 from headgate.capture.streamlog import StreamLog
 from headgate.delta.changes import BEGINNING
 from headgate.errors import ConfigError, CorruptWarehouse, StorageFull, TransactionError
+from tests.capture.logs import OpenLog
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = row_schema(pa.schema([("id", pa.int64()), ("text", pa.string())]))
@@ -57,15 +59,15 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_new_log_is_empty(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path)
+def test_a_new_log_is_empty(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path)
     assert (log.end, log.durable, log.trimmed, log.end_commit_at) == (0, 0, 0, None)
     assert log.read("t", 0, 10).table is None
     log.close()
 
 
-def test_events_carry_position_and_commit_time(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path)
+def test_events_carry_position_and_commit_time(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path)
     log.append(7, START, {"t": rows("a", "b"), "u": rows("c", first=2)})
     log.append(9, START + timedelta(seconds=1), {"t": rows("d")})
     events = log.read("t", 0, 9)
@@ -79,8 +81,8 @@ def test_events_carry_position_and_commit_time(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_range_excludes_its_start_and_includes_its_end(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path)
+def test_a_range_excludes_its_start_and_includes_its_end(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path)
     fill(log, 5, size=1)
     assert texts(log, 1, 3) == ["2", "3"]
     assert texts(log, 5, 5) == []
@@ -89,8 +91,8 @@ def test_a_range_excludes_its_start_and_includes_its_end(tmp_path: Path) -> None
     log.close()
 
 
-def test_rows_of_an_initial_load_are_from_the_beginning_of_time(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path, transaction_bytes=100)
+def test_rows_of_an_initial_load_are_from_the_beginning_of_time(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path, transaction_bytes=100)
     log.append(1, START, {"t": rows("a")}, initial=True)
     log.append(2, START, {"t": rows(*["b"] * 100)}, initial=True)
     events = log.read("t", 0, 2)
@@ -102,12 +104,12 @@ def test_rows_of_an_initial_load_are_from_the_beginning_of_time(tmp_path: Path) 
     log.close()
 
 
-def test_a_reopened_log_holds_the_same(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path, segment_bytes=2000)
+def test_a_reopened_log_holds_the_same(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=500)
     fill(log, 10)
     before = log.read("t", 0, 10)
     log.close()
-    log = StreamLog(tmp_path, segment_bytes=2000)
+    log = open_log(tmp_path, segment_bytes=500)
     assert len(list_segments(tmp_path)) > 2
     assert (log.end, log.end_commit_at) == (10, START + timedelta(seconds=10))
     assert log.read("t", 0, 10) == before
@@ -116,8 +118,8 @@ def test_a_reopened_log_holds_the_same(tmp_path: Path) -> None:
     log.close()
 
 
-def test_positions_and_commit_times_only_grow(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path)
+def test_positions_and_commit_times_only_grow(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path)
     log.append(5, START, {"t": rows("a")})
     with pytest.raises(TransactionError, match="position 5 does not follow 5"):
         log.append(5, START, {"t": rows("b")})
@@ -127,8 +129,10 @@ def test_positions_and_commit_times_only_grow(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_large_transaction_goes_to_files_and_a_small_table_of_it_stays_inside(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path, transaction_bytes=10_000)
+def test_a_large_transaction_goes_to_files_and_a_small_table_of_it_stays_inside(
+    open_log: OpenLog, tmp_path: Path
+) -> None:
+    log = open_log(tmp_path, transaction_bytes=10_000)
     with log.begin(1, START) as writer:
         writer.write("u", rows("small"))
         for chunk in range(10):
@@ -147,13 +151,13 @@ def test_a_large_transaction_goes_to_files_and_a_small_table_of_it_stays_inside(
     assert log.read("u", 0, 1).files == ()
     assert texts(log, table="u") == ["small"]
     log.close()
-    log = StreamLog(tmp_path)
+    log = open_log(tmp_path)
     assert log.read("t", 0, 1) == events
     log.close()
 
 
-def test_an_abandoned_transaction_leaves_nothing(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path, transaction_bytes=100)
+def test_an_abandoned_transaction_leaves_nothing(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path, transaction_bytes=100)
     with log.begin(1, START) as writer:
         writer.write("t", rows(*["x"] * 100))
         assert list(log.files_folder.iterdir())
@@ -162,8 +166,8 @@ def test_an_abandoned_transaction_leaves_nothing(tmp_path: Path) -> None:
     log.close()
 
 
-def test_trimming_removes_files_at_once_and_segments_when_all_of_it_may_go(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path, segment_bytes=2000, transaction_bytes=5000)
+def test_trimming_removes_files_at_once_and_segments_when_all_of_it_may_go(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=500, transaction_bytes=5000)
     fill(log, 8)
     log.append(9, START + timedelta(days=1), {"t": rows(*["large"] * 500)})
     segments = len(list_segments(tmp_path))
@@ -177,7 +181,7 @@ def test_trimming_removes_files_at_once_and_segments_when_all_of_it_may_go(tmp_p
     assert not list(log.files_folder.iterdir())
     assert (log.trimmed, log.end, log.held_bytes) == (9, 9, 0)
     log.close()
-    log = StreamLog(tmp_path)
+    log = open_log(tmp_path)
     assert (log.trimmed, log.end, log.end_commit_at) == (9, 9, START + timedelta(days=1))
     log.append(10, START + timedelta(days=2), {"t": rows("next")})
     assert texts(log, 9) == ["next"]
@@ -185,8 +189,8 @@ def test_trimming_removes_files_at_once_and_segments_when_all_of_it_may_go(tmp_p
 
 
 @pytest.mark.parametrize("keep", ["half", "prefix", "garbage"])
-def test_a_torn_end_is_cut_off_on_opening(tmp_path: Path, keep: str) -> None:
-    log = StreamLog(tmp_path)
+def test_a_torn_end_is_cut_off_on_opening(open_log: OpenLog, tmp_path: Path, keep: str) -> None:
+    log = open_log(tmp_path)
     fill(log, 3)
     size = list_segments(tmp_path)[0].stat().st_size
     mark = (tmp_path / "mark").read_bytes()
@@ -201,22 +205,24 @@ def test_a_torn_end_is_cut_off_on_opening(tmp_path: Path, keep: str) -> None:
         "garbage": whole[:size] + bytes(len(whole) - size),
     }[keep]
     segment.write_bytes(torn)
-    log = StreamLog(tmp_path)
+    log = open_log(tmp_path)
     assert (log.end, log.loss) == (3, None)
     assert segment.stat().st_size == size
     fill(log, 1)
     log.close()
-    log = StreamLog(tmp_path)
+    log = open_log(tmp_path)
     assert log.end == 4
     log.close()
 
 
 @given(cut=st.integers(min_value=0, max_value=2000))
 @settings(max_examples=60, deadline=None)
-def test_a_log_without_a_mark_that_is_cut_anywhere_opens_with_the_transactions_before_the_cut(cut: int) -> None:
+def test_a_log_without_a_mark_that_is_cut_anywhere_opens_with_the_transactions_before_the_cut(
+    open_log: OpenLog, cut: int
+) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        log = StreamLog(folder)
+        log = open_log(folder)
         ends = []
         for _ in range(4):
             fill(log, 1, size=1)
@@ -225,14 +231,14 @@ def test_a_log_without_a_mark_that_is_cut_anywhere_opens_with_the_transactions_b
         (folder / "mark").unlink()
         segment = list_segments(folder)[0]
         segment.write_bytes(segment.read_bytes()[:cut])
-        log = StreamLog(folder)
+        log = open_log(folder)
         assert log.end == sum(end <= cut for end in ends)
         fill(log, 1)
         log.close()
 
 
 def test_transactions_that_were_not_synced_may_be_torn_in_any_place(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path)
+    log = LocalLog(tmp_path)
     fill(log, 2)
     third = list_segments(tmp_path)[0].stat().st_size
     for position in (3, 4, 5):
@@ -247,20 +253,22 @@ def test_transactions_that_were_not_synced_may_be_torn_in_any_place(tmp_path: Pa
     log.close()
     segment.write_bytes(content)
     (tmp_path / "mark").write_bytes(mark)
-    log = StreamLog(tmp_path)
+    log = LocalLog(tmp_path)
     assert (log.end, log.loss) == (2, None)
     log.close()
 
 
-def test_after_a_failed_sync_the_log_takes_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = StreamLog(tmp_path)
+def test_after_a_failed_sync_the_log_takes_nothing_more(
+    open_log: OpenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
     fill(log, 1)
 
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, "the disk is broken")
 
     with monkeypatch.context() as broken:
-        broken.setattr("headgate.capture.streamlog.os.fsync", fail)
+        broken.setattr("headgate.capture.locallog.os.fsync", fail)
         with pytest.raises(OSError, match="the disk is broken"):
             fill(log, 1)
     assert log.durable == 1
@@ -269,34 +277,34 @@ def test_after_a_failed_sync_the_log_takes_nothing_more(tmp_path: Path, monkeypa
     log.close()
 
 
-def test_files_that_no_transaction_refers_to_are_removed_on_opening(tmp_path: Path) -> None:
-    StreamLog(tmp_path).close()
+def test_files_that_no_transaction_refers_to_are_removed_on_opening(open_log: OpenLog, tmp_path: Path) -> None:
+    open_log(tmp_path).close()
     (tmp_path / "files" / "leftover.parquet").write_bytes(b"x")
     (tmp_path / "spool" / "leftover.arrow").write_bytes(b"x")
-    log = StreamLog(tmp_path)
+    log = open_log(tmp_path)
     assert not list(log.files_folder.iterdir())
     assert not list(log.spool_folder.iterdir())
     log.close()
 
 
-def test_a_full_disk_is_named_and_the_half_written_frame_is_cut_off(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path)
+def test_a_full_disk_is_named_and_the_half_written_frame_is_cut_off(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path)
     fill(log, 2)
     segment = list_segments(tmp_path)[0]
     size = segment.stat().st_size
-    with largest_file(size + 300), pytest.raises(StorageFull, match=segment.name):
+    with largest_file(size + 300), pytest.raises(StorageFull, match=str(tmp_path)):
         fill(log, 1)
     assert segment.stat().st_size == size
     fill(log, 1)
     assert log.end == 3
     log.close()
-    log = StreamLog(tmp_path)
+    log = open_log(tmp_path)
     assert texts(log) == [f"{position}" for position in (1, 2, 3) for _ in range(3)]
     log.close()
 
 
-def test_a_full_disk_under_a_large_transaction_leaves_no_file(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path, transaction_bytes=100)
+def test_a_full_disk_under_a_large_transaction_leaves_no_file(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path, transaction_bytes=100)
     many = rows(*[f"{index * 7919}" for index in range(5000)])
     with largest_file(10_000), pytest.raises(StorageFull):
         log.append(1, START, {"t": many})
@@ -306,8 +314,8 @@ def test_a_full_disk_under_a_large_transaction_leaves_no_file(tmp_path: Path) ->
     log.close()
 
 
-def test_a_column_that_was_added_is_null_in_older_transactions(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path)
+def test_a_column_that_was_added_is_null_in_older_transactions(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path)
     log.append(1, START, {"t": rows("a").drop_columns(["id"])})
     log.append(2, START, {"t": rows("b")})
     events = log.read("t", 0, 2).table
@@ -320,8 +328,8 @@ def test_a_column_that_was_added_is_null_in_older_transactions(tmp_path: Path) -
     log.close()
 
 
-def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
-    log = StreamLog(tmp_path)
+def test_a_closed_log_takes_nothing(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(tmp_path)
     fill(log, 1)
     log.close()
     log.close()

@@ -39,6 +39,8 @@ RECEIPT: dict[str, Any] = {
     "why_missed": None,
     "decision": "no job contains everything that shop has committed",
     "notes": [],
+    "ranges": [{"table": "sales", "of": 10, "read": ["[1, 5)"], "brought_forward": 1, "left_behind": 9}],
+    "platform": "serving",
     "warnings": [],
 }
 ROWS = pa.table({"item": ["tea", "coffee"], "total": [3, 4]})

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.cli.main import cli
+from headgate.errors import DefiniteError
 from tests.cli.canned import RECEIPT, Canned, canned_service
 
 
@@ -87,6 +88,44 @@ def test_a_backup_is_made_by_the_service_in_a_folder_of_its_machine(service: Can
     assert json.loads(output(service, "backup", "monday", "--json")) == made
     # Where this program stands means nothing there.
     assert service.asked[-1]["folder"] == "monday"
+
+
+def test_loads_are_shown_with_a_bar_and_a_table_is_put_first(service: Canned) -> None:
+    progress = {"rows": 600, "estimated": 1200, "remaining": 3.0, "rate": 200.0, "table": "orders", "is_done": False}
+    load = {"unloaded": ["orders", "lines"], "reading": ["orders"], "reason": "2 queries wait for orders"}
+    found = {"sources": {"shop": {**load, "progress": progress, "trouble": None, "waiting": {"orders": 2}}}}
+    service.answers["/v1/load"] = found
+    shown = output(service, "load")
+    assert shown.startswith(
+        "shop: 2 tables not loaded: orders, lines\n  ████████████░░░░░░░░░░░░ 50% of about 1,200 rows,"
+    )
+    assert "200 rows a second, 3 s left" in shown and "2 queries waiting for orders" in shown
+    assert json.loads(output(service, "load", "--first", "shop.lines", "--json")) == found
+    assert service.asked[-1] == {"path": "/v1/load", "first": "shop.lines"}
+    service.answers["/v1/load"] = {"sources": {}}
+    assert output(service, "load") == "all source tables are loaded\n"
+
+
+def test_queues_are_shown_split_and_merged(service: Canned) -> None:
+    partitions = [
+        {"id": 2, "low": 0, "high": 1 << 31, "bytes": 2048, "transactions": 3},
+        {"id": 3, "low": 1 << 31, "high": 1 << 32, "bytes": 0, "transactions": 0},
+    ]
+    queue = {"partitions": partitions, "consumed": 4, "end": 7, "deviation": 100.0, "reason": "stay: 2 partitions fit"}
+    service.answers["/v1/status"] = {"sources": {"etl": {"queue": queue}, "db": {"queue": None}}}
+    service.answers["/v1/queue"] = queue
+    shown = output(service, "queue", "show")
+    assert shown.startswith("etl: 2 partitions, 3 positions not read, deviation 100 %\n")
+    assert "00000000–7fffffff" in shown and "2 KiB" in shown and shown.endswith("stay: 2 partitions fit\n")
+    assert json.loads(output(service, "queue", "show", "etl", "--json")) == {"etl": queue}
+    assert "db has not an elastic queue" in output(service, "queue", "show", "db")
+    failed = CliRunner().invoke(cli, ["queue", "show", "web", "--url", service.url])
+    assert isinstance(failed.exception, DefiniteError) and "there is no source web" in str(failed.exception)
+    assert output(service, "queue", "split", "etl", "3") == shown
+    assert service.asked[-1] == {"path": "/v1/queue", "source": "etl", "partition": 3}
+    assert json.loads(output(service, "queue", "merge", "etl", "2", "3", "--json")) == queue
+    assert service.asked[-1] == {"path": "/v1/queue", "source": "etl", "partition": 2, "other": 3}
+    assert CliRunner().invoke(cli, ["queue", "merge", "etl", "2", "--url", service.url]).exit_code == 2
 
 
 @pytest.mark.parametrize("said", [["name"], ["name", "value", "--reset"]])

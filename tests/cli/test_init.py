@@ -49,3 +49,31 @@ def test_a_project_is_not_made_twice(tmp_path: Path, capsys: pytest.CaptureFixtu
 )
 def test_any_folder_gives_a_name(text: str, name: str) -> None:
     assert project_name(text) == name
+
+
+def test_a_project_over_files_has_a_table_per_folder_and_kind_of_file(tmp_path: Path) -> None:
+    landing = tmp_path / "landing"
+    (landing / "clicks").mkdir(parents=True)
+    (landing / "clicks" / "1.jsonl").write_text('{"user": 1, "at": "2024-01-02T03:04:05Z"}\n')
+    (landing / "orders-2024-01.csv").write_text("id;item;amount\n1;tea;1.5\n2;tea;2.5\n")
+    (landing / "orders-2024-02.csv").write_text("id;item;amount\n3;tea;1.5\n")
+    (landing / "readme.md").write_text("no data")
+    found = CliRunner().invoke(cli, ["init", str(tmp_path / "shop"), "--files", str(landing)])
+    assert found.exit_code == 0, found.output
+    tables = load_project(tmp_path / "shop").sources["landing"].tables
+    assert list(tables) == ["clicks", "orders"]
+    assert dict(tables["orders"].columns) == {"id": "bigint", "item": "string", "amount": "double"}  # type: ignore[union-attr]
+    assert tables["orders"].key == ("id",)
+    report = check_project(tmp_path / "shop" / "headgate.yml", with_spark=False)
+    assert report.problems == ()
+    assert [(flow.name, flow.how) for flow in report.flows] == [("orders_total", "incremental")]
+
+
+def test_files_that_make_no_table_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "landing").mkdir()
+    assert run(["init", str(tmp_path / "shop"), "--files", str(tmp_path / "landing")]) == 1
+    assert "there is no CSV, JSON or Parquet file" in capsys.readouterr().err
+    (tmp_path / "landing" / "a.parquet").write_text("no")
+    assert run(["init", str(tmp_path / "shop"), "--files", str(tmp_path / "landing")]) == 1
+    assert "not a whole Parquet file" in capsys.readouterr().err
+    assert not (tmp_path / "shop").exists()

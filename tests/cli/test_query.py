@@ -108,6 +108,8 @@ def test_the_receipt_goes_to_stderr(service: Canned) -> None:
     assert "(2 rows)" in found.stdout
     assert "bound     at most 0 s stale, within 5 s, else fail" in found.stderr
     assert "job       7, closed for this query: no job contains everything that shop has committed" in found.stderr
+    assert "ranges    sales: 1 of 10 read ([1, 5)), 1 brought forward, 9 left behind" in found.stderr
+    assert "platform  serving" in found.stderr
     assert "rows deleted at the source may still be here" in found.stderr
     found = query(service, QUERY, "--receipt", "--json")
     assert json.loads(found.stderr)["job"] == 7

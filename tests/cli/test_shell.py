@@ -145,7 +145,7 @@ def _completions(completer: SqlCompleter, text: str) -> list[str]:
     ("text", "offered"),
     [
         ("sel", ["SELECT"]),
-        ("SELECT * FROM sh", ["shop", "shop.sales", "shop.items"]),
+        ("SELECT * FROM sh", ["shop", "shop.sales", "shop.items", "SHOW"]),
         ("SELECT * FROM shop.s", ["sales"]),
         ("SELECT shop.sales.p", ["price"]),
         ("SELECT revenue.to", ["total"]),

@@ -79,12 +79,25 @@ def screen(**changes: Any) -> str:
     return "\n".join(drawn_lines(status_screen({**STATUS, **changes})))
 
 
+def test_loads_are_told() -> None:
+    assert "loading shop_db: read 10 of about 40 rows (25 %)" in screen(
+        loads=[{"text": "shop_db: read 10 of about 40 rows (25 %)"}]
+    )
+
+
+def test_where_postgresqls_clients_connect_is_told() -> None:
+    assert "PostgreSQL's clients" not in screen()
+    assert "PostgreSQL's clients: postgresql://127.0.0.1:5433/shop" in screen(
+        postgres="postgresql://127.0.0.1:5433/shop"
+    )
+
+
 def test_everything_is_on_the_screen() -> None:
     lines = [" ".join(line.split()) for line in screen().splitlines()]
     assert lines[0] == "shop 2026-11-15 17:00:00 UTC ok"
     assert "2 waiting for a job, 1 snapshot held, 12 MiB of changes in memory" in lines[1]
     assert "db.sales 8 16:59:57 3 s –" in lines
-    assert "revenue 7 16:50:00 10 min 0 s 5 min 0 s" in lines
+    assert "revenue 7 16:50:00 10 min 5 min" in lines
     assert "top 0 – – –" in lines
     assert "jobs: 7 complete ← 1 closed ← 9 open with 120 rows of 4 transactions" in lines
     assert "8 waits for revenue, top" in lines
@@ -114,6 +127,11 @@ def test_a_spark_that_was_started_again_is_told() -> None:
 
 def test_tables_that_are_made_again_after_an_opening_are_counted() -> None:
     assert "opening: 12 of 30 tables are back at job 8" in screen(opening={"job": 8, "done": 12, "of": 30})
+
+
+def test_flows_that_are_still_to_be_built_are_named() -> None:
+    found = screen(opening={"job": 8, "done": 0, "of": 0, "unbuilt": ["revenue", "per_day"]})
+    assert "opening: 2 flows still to be built: revenue, per_day" in found and "tables are back" not in found
 
 
 def test_a_source_that_was_never_captured() -> None:

@@ -8,7 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from headgate.cli.texts import count_text, duration_text, plain, shown, size_text
+from headgate.cli.texts import shown
+from headgate.measures import count_text, duration_text, size_text
+from headgate.tabular import plain
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,10 @@ def test_values_in_a_table_are_one_line_and_printable() -> None:
         (0, "0 s"),
         (0.04, "40 ms"),
         (3.24, "3.24 s"),
-        (60, "1 min 0 s"),
+        (60, "1 min"),
+        (0.0003, "300 µs"),
+        (86_399.7, "1 d"),
+        (3723, "1 h 2 min"),
         (7500, "2 h 5 min"),
         (90_000, "1 d 1 h"),
     ],

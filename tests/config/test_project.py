@@ -154,6 +154,8 @@ TABLE = "sources:\n  s:\n    type: memory\n    tables:\n      t:\n"
         ("freshness:\n  deadline: soon\n", 4, "'soon' is not a duration", "30s"),
         ("freshness:\n  when_stale: never\n", 4, "freshness.when_stale cannot be 'never'", "'fail', 'serve' or 'wait'"),
         ("freshness: 10m\n", 3, "freshness must be a mapping", "max_staleness"),
+        ("gateway:\n  port: 70000\n", 4, "gateway.port is too large", "the most is 65535"),
+        ("gateway: false\n", 3, "gateway must be a mapping", "the known keys are enabled, host, port"),
         ("retention:\n  jobs: 0\n", 4, "retention.jobs is too small", "the least is 1"),
         ("retention:\n  jobs: yes\n", 4, "true is not a number", "whole number"),
         ("retention:\n  jobs: many\n", 4, "must be a whole number", "whole number"),

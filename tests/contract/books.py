@@ -6,6 +6,8 @@ Every transaction moves an amount between two accounts and notes it, so that the
 from __future__ import annotations
 
 import copy
+import os
+import random
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,12 +16,14 @@ from psycopg import sql
 from pyspark.sql.types import StructType
 
 from headgate.capture.memory import MemorySource
-from headgate.capture.source import Sample, Source, SourceTable
-from headgate.capture.streamlog import StreamLog
+from headgate.capture.source import LoadingSource, Sample, Source, SourceTable
 from headgate.clock import SystemClock
+from headgate.config.files import FilesSourceSettings
 from headgate.config.sources import PostgresSourceSettings
 from headgate.runtime.sources.sources import open_source
+from tests.capture.logs import LOGS
 from tests.postgres.replaying import Row, Rows, replay_steps, replayed
+from tests.seed import SEED
 
 ACCOUNTS = 10
 EACH = 100
@@ -47,6 +51,12 @@ class Books:
         self.dsn = dsn
         self._balances = dict.fromkeys(range(1, ACCOUNTS + 1), EACH)
         self._moves: dict[int, int] = {}
+        self._written = 0
+        self._opened = 0
+        if kind == "files":
+            for table in KEYS:
+                (folder.parent / table).mkdir()
+                self._put(table)
         if dsn is not None:
             with self._connect() as connection:
                 connection.execute(_TABLES)
@@ -61,12 +71,17 @@ class Books:
 
     def open(self) -> Source:
         """The source as a project would have it."""
-        log = StreamLog(self.folder)
-        if self.dsn is None:
+        # Each opening draws the kind of the stream log: one of either kind opens as the other.
+        self._opened += 1
+        log = random.Random(f"{SEED}{self.kind}{self._opened}").choice(LOGS)(self.folder)
+        if self.kind == "memory":
             # Declared types would need a Spark to be understood.
             return MemorySource("books", _MEMORY_TABLES, log, SystemClock())
         try:
-            return open_source("contract", "books", self._settings(), log, SystemClock())
+            source = open_source("contract", "books", self._settings(), log, SystemClock())
+            if isinstance(source, LoadingSource) and source.unopened is None:
+                source.load(list(source.first_loads), lambda: False)
+            return source
         except BaseException:
             log.close()
             raise
@@ -86,6 +101,11 @@ class Books:
                 for account, balance in changed.items():
                     transaction.update("accounts", {"id": account, "balance": balance})
                 transaction.insert("moves", {"id": number, "amount": amount})
+        elif self.kind == "files":
+            self._balances |= changed
+            self._moves[number] = amount
+            self._put("accounts")
+            self._put("moves")
         else:
             with self._connect() as connection, connection.transaction():
                 for account, balance in changed.items():
@@ -101,10 +121,12 @@ class Books:
         if isinstance(self.source, MemorySource):
             with self.source.transaction() as transaction:
                 transaction.delete("moves", {"id": number})
-        else:
+        elif self.dsn is not None:
             with self._connect() as connection:
                 connection.execute("DELETE FROM moves WHERE id = %s", [number])
         del self._moves[number]
+        if self.kind == "files":
+            self._put("moves")
 
     def catch_up(self) -> Sample:
         """Captures what the source has acknowledged by now."""
@@ -134,7 +156,33 @@ class Books:
         assert self.dsn is not None
         return psycopg.connect(self.dsn, autocommit=True)
 
-    def _settings(self) -> PostgresSourceSettings:
+    def _put(self, table: str) -> None:
+        """A snapshot of a table in a file, renamed into place."""
+        rows = self._balances if table == "accounts" else self._moves
+        self._written += 1
+        fresh = self.folder.parent / table / ".new"
+        fresh.write_text(
+            f"id,{'balance' if table == 'accounts' else 'amount'}\n"
+            + "".join(f"{key},{value}\n" for key, value in rows.items())
+        )
+        # Files that are found together are told apart by their times.
+        os.utime(fresh, ns=(0, self._written * 1_000_000))
+        fresh.rename(fresh.with_name(f"{self._written}.csv"))
+
+    def _settings(self) -> PostgresSourceSettings | FilesSourceSettings:
+        if self.kind == "files":
+            columns = {"accounts": "balance", "moves": "amount"}
+            tables = {
+                name: {
+                    "path": str(self.folder.parent / name),
+                    "format": "csv",
+                    "mode": "snapshot",
+                    "key": ["id"],
+                    "columns": {"id": "int", value: "int"},
+                }
+                for name, value in columns.items()
+            }
+            return FilesSourceSettings.model_validate({"type": "files", "settle": "0s", "tables": tables})
         table = {"updated": "at"} if self.kind == "timestamp" else {}
         return PostgresSourceSettings.model_validate(
             {"type": "postgres", "dsn": self.dsn, "capture": self.kind, "tables": dict.fromkeys(KEYS, table)}

@@ -13,9 +13,9 @@ from tests.postgres.conftest import database, server
 __all__ = ["books", "database", "server"]
 
 
-@pytest.fixture(params=["memory", "log", "trigger", "timestamp"])
+@pytest.fixture(params=["memory", "log", "trigger", "timestamp", "files"])
 def books(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Books]:
-    dsn = None if request.param == "memory" else request.getfixturevalue("database")
+    dsn = None if request.param in ("memory", "files") else request.getfixturevalue("database")
     made = Books(request.param, tmp_path / "log", dsn)
     yield made
     made.close()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,8 @@ class StandaloneCluster:
 
     folder: Path
     workers: int = 2
+    cores: int = 1
+    """Of each worker: how many executors of one slot it can run."""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     """The master, then the workers; each leads a process group, to which the executors of a worker belong."""
 
@@ -35,7 +38,7 @@ class StandaloneCluster:
                 lambda: "Starting Spark master at" in self._log("master") and "MasterWebUI" in self._log("master")
             )
             for number in range(self.workers):
-                options = ["--cores", "1", "--memory", "1g", "--port", "0", "--webui-port", "0"]
+                options = ["--cores", str(self.cores), "--memory", f"{self.cores}g", "--port", "0", "--webui-port", "0"]
                 self._start(
                     "worker.Worker", f"worker{number}", *options, "--work-dir", str(self._work(number)), self.url
                 )
@@ -70,6 +73,17 @@ class StandaloneCluster:
         """Kills a worker and its executors."""
         os.killpg(self.processes[1 + worker].pid, signal.SIGKILL)
         self.processes[1 + worker].wait()
+
+    def kill_executor(self, worker: int) -> None:
+        """Kills an executor of a worker, which starts another one."""
+        group = self.processes[1 + worker].pid
+        for place in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                command = (place / "cmdline").read_bytes()
+                if b"CoarseGrainedExecutorBackend" in command and os.getpgid(int(place.name)) == group:
+                    os.kill(int(place.name), signal.SIGKILL)
+                    return
+        raise AssertionError(f"worker {worker} has no executor")
 
     def _work(self, worker: int) -> Path:
         return self.folder / f"work{worker}"

@@ -15,6 +15,7 @@ from headgate.cli.statements import split
 from headgate.config import Project, load_project
 from headgate.sql.guard import require_select
 from headgate.sql.statements import CreateView, parse_statements
+from headgate.sql.subscribing import parse_subscribe
 from headgate.sql.tail import parse_setting, split_tail
 from tests.docs.commands import calls, command_lines, require_right
 from tests.docs.markdown import PAGES, ROOT, Block, blocks, inline_code
@@ -36,7 +37,7 @@ def test_sql_is_a_flow_or_a_query(block: Block) -> None:
         return
     statements, rest = split(block.text)
     for statement in [*statements, rest]:
-        if statement and parse_setting(statement) is None:
+        if statement and parse_setting(statement) is None and parse_subscribe(statement) is None:
             query, _ = split_tail(statement)
             require_select(query)
 
@@ -138,6 +139,8 @@ def test_no_block_escapes() -> None:
     kinds = {
         ("sql", ""),
         ("sql", POSTGRES),
+        # Over tables of another project than the pages' own.
+        ("sql", "example"),
         ("python", ""),
         ("yaml", ""),
         ("nginx", ""),

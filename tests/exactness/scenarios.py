@@ -36,6 +36,13 @@ class Forced:
 
 
 @dataclass(frozen=True)
+class Move:
+    """The results of a flow are stored elsewhere, drawn from all places that there are."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Regime:
     """How the flows of a scenario are kept up to date."""
 
@@ -47,9 +54,11 @@ class Regime:
     """How often a job waits for the next one."""
     draws_ways: bool = False
     """Whether each batch is taken in a way of its own."""
+    moves: int = 0
+    """How many flows' results are stored elsewhere after each run."""
 
 
-Action = Commit | Forced | str
+Action = Commit | Forced | Move | str
 
 REGIMES = (
     Regime("tables read whole", {"small_table_rows": 1000}),
@@ -58,6 +67,7 @@ REGIMES = (
     Regime("many jobs in a batch", {"small_table_rows": 1}, batch_percent=80),
     Regime("every batch in another way", {"small_table_rows": 1, "batch_rows": 8}, batch_percent=60, draws_ways=True),
     Regime("folded after every job", {"small_table_rows": 1}, fold_percent=100, batch_percent=10),
+    Regime("results stored elsewhere", {"small_table_rows": 1}, batch_percent=50, moves=3),
 )
 
 
@@ -88,6 +98,8 @@ def _do(world: World, action: Action) -> None:
             world.commit(*changes, commit_at=moment, initial=initial)
         case Forced(way):
             world.way = way
+        case Move(number):
+            world.move(number)
         case "close":
             world.close_job()
         case "refresh":
@@ -198,6 +210,7 @@ def _actions(choose: Chooser, kinds: Mapping[str, Mapping[str, str]], regime: Re
         if regime.draws_ways:
             actions.append(Forced(choose.pick(tuple(Way))))
         actions.append(CLOSE if choose.maybe(regime.batch_percent) else REFRESH)
+        actions.extend(Move(choose.number(0, 1 << 20)) for _ in range(regime.moves))
         if choose.maybe(regime.fold_percent):
             actions.append(MATERIALIZE)
         if choose.maybe(12):

@@ -13,12 +13,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headgate
-from headgate.capture.places import Place
+from headgate.capture.locallog import LocalLog
+from headgate.capture.places import RowsPlace
 from headgate.capture.shape import Shape
-from headgate.capture.streamlog import StreamLog
 from headgate.delta.events import OBSERVED, TRUNCATE
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.stages import event_files
+from headgate.runtime.stages.event_files import EventFiles
 from tests.exactness.conftest import MakeWorld
 from tests.exactness.model import Change, Delete, Dimension, Insert, Row, Table, Truncate, Update
 from tests.exactness.world import View, World
@@ -41,7 +42,12 @@ VIEWS = [
 ]
 
 
-def test_any_events_give_the_same_from_files(world: MakeWorld) -> None:
+def test_any_events_give_the_same_from_files_that_replica_and_dimensions_share(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spooled: list[tuple[object, ...]] = []
+    make = EventFiles.__init__
+    monkeypatch.setattr(EventFiles, "__init__", lambda *place: (spooled.append(place[2:]), make(*place))[1])
     chosen = random.Random(SEED)
     found = world(TABLES, dimensions=DIMENSIONS, views=VIEWS, limits=WIDE)
     found.commit(*(some_change(chosen) for _ in range(6)), initial=True)
@@ -55,6 +61,7 @@ def test_any_events_give_the_same_from_files(world: MakeWorld) -> None:
             found.close_job()
         found.refresh()
         found.check_new_jobs()
+    assert spooled and len(spooled) == len(set(spooled)), "the events of a batch were read twice"
     found.reopen()
     found.step(Truncate("t"), some_change(chosen), some_change(chosen))
 
@@ -126,7 +133,7 @@ def test_a_worker_that_dies_while_it_reads_events_costs_another_attempt(
 ) -> None:
     died, spool = tmp_path / "died", event_files.spool
 
-    def dying(folder: str, schema: pa.Schema, share: tuple[int, Sequence[Place]]) -> tuple[str, str | None]:
+    def dying(folder: str, schema: pa.Schema, share: tuple[int, Sequence[RowsPlace]]) -> tuple[str, str | None]:
         if not died.exists():
             died.touch()
             os._exit(1)
@@ -143,10 +150,10 @@ def driver_rows(monkeypatch: pytest.MonkeyPatch, spark_sessions: SparkSessions) 
     """How many rows each step brings into this process, or hands from it to Spark."""
     seen: list[int] = []
     frame_class, session_class = type(spark_sessions.small.range(1)), SparkSession
-    read, to_arrow, collect = StreamLog.read, frame_class.toArrow, frame_class.collect
+    read, to_arrow, collect = LocalLog.read, frame_class.toArrow, frame_class.collect
     from_arrow = session_class._create_from_arrow_table  # type: ignore[attr-defined]
 
-    def noted_read(log: StreamLog, table: str, after: int, upto: int) -> object:
+    def noted_read(log: LocalLog, table: str, after: int, upto: int) -> object:
         events = read(log, table, after, upto)
         seen.append(events.rows)
         return events
@@ -165,7 +172,7 @@ def driver_rows(monkeypatch: pytest.MonkeyPatch, spark_sessions: SparkSessions) 
         seen.append(rows.num_rows)
         return from_arrow(session, rows, *more)
 
-    monkeypatch.setattr(StreamLog, "read", noted_read)
+    monkeypatch.setattr(LocalLog, "read", noted_read)
     monkeypatch.setattr(frame_class, "toArrow", noted_arrow)
     monkeypatch.setattr(frame_class, "collect", noted_collect)
     monkeypatch.setattr(session_class, "_create_from_arrow_table", noted_from)

@@ -5,9 +5,11 @@ The oracle runs each flow's text, as it was written, on Spark over the model's r
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,11 +21,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import headgate
+from headgate.dataflow.cutting import cut_places, find_places, operator_key
+from headgate.dataflow.graph import Node
+from headgate.delta.changes import JobId
 from headgate.errors import SnapshotGone
+from headgate.ranges.range_map import sql_predicate
 from headgate.runtime.stages.ways import Way
+from headgate.runtime.tables.stored import StoredTable
 from headgate.scheduling.warehouse import Warehouse
 from tests.exactness.comparing import Rows, difference, rows_of_each
 from tests.exactness.model import COMMIT_AT, Change, Delete, Dimension, Insert, Model, Row, Table, Truncate, Update
+from tests.seed import SEED
 
 SMALL_QUERIES = {
     "spark.master": "local[2]",
@@ -46,9 +54,15 @@ class View:
     text: str
     oracle: str | None = None
     lookup_miss: str | None = None
+    ranges: tuple[str, int] | None = None
+    """The column and number of its own ranges."""
 
     def statement(self) -> str:
-        properties = f" TBLPROPERTIES ('lookup_miss' = '{self.lookup_miss}')" if self.lookup_miss else ""
+        said = {"lookup_miss": self.lookup_miss} if self.lookup_miss else {}
+        if self.ranges is not None:
+            said |= {"range_column": self.ranges[0], "ranges": str(self.ranges[1])}
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in said.items())
+        properties = f" TBLPROPERTIES ({listed})" if said else ""
         return f"CREATE MATERIALIZED VIEW {self.name}{properties} AS\n{self.text};\n"
 
 
@@ -61,11 +75,15 @@ class World:
     dimensions: Sequence[Dimension] = ()
     views: Sequence[View] = ()
     limits: Mapping[str, object] = field(default_factory=dict)
+    ranges: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """By table how it is cut into ranges."""
     model: Model = field(init=False)
     warehouse: Warehouse = field(init=False)
     surrogate_keys: dict[tuple[str, object, object], int] = field(default_factory=dict)
     oldest: int = 0
     """The oldest job that can be read: after opening, one that was materialized."""
+    _left: int = -1
+    """Steps until the disk is copied; none below 0."""
     _through: int = 0
     _checked: int = 0
     _expected: dict[int, dict[str, Rows]] = field(default_factory=dict)
@@ -97,15 +115,16 @@ class World:
             "sources": {
                 "s": {
                     "type": "memory",
+                    "stream": random.Random(f"{SEED}{self.folder.name}").choice(["local", "elastic"]),
                     "tables": {
-                        name: {"columns": dict(table.columns), "key": list(table.key)}
+                        name: {"columns": dict(table.columns), "key": list(table.key), "ranges": self.ranges.get(name)}
                         for name, table in self.tables.items()
                     },
                 }
             },
         }
         way = self.way if hasattr(self, "warehouse") else None
-        self.warehouse = headgate.open(project)
+        self.warehouse = headgate.open(project, step=self._step)
         if way is not None:
             self.way = way
 
@@ -125,8 +144,29 @@ class World:
         self.open()
         engine = self.warehouse._engine
         engine.defining.bring(self.warehouse.tables, engine.journal.chain.newest)
-        self.oldest = next(job for job in range(self._through + 1) if self._holds(job))
         self._through = len(self.model.jobs)
+        self.oldest = next(job for job in range(self._through + 1) if self._holds(job))
+
+    def kill_in(self, action: Callable[[], object], after_steps: int) -> None:
+        """Does something that writes, and opens what lay on the disk when so many of its steps were done."""
+        copy = self.folder / "copy"
+        self._left = after_steps
+        try:
+            action()
+        finally:
+            self._left = -1
+        self.warehouse.close(fold_seconds=0)
+        if copy.exists():
+            shutil.rmtree(self.folder / "warehouse")
+            copy.rename(self.folder / "warehouse")
+        self.open()
+
+    def _step(self, step: str) -> None:
+        if self._left == 0:
+            # Files of other tables may go meanwhile; what the ledger names is still then.
+            with suppress(shutil.Error):
+                shutil.copytree(self.folder / "warehouse", self.folder / "copy")
+        self._left -= 1
 
     def _holds(self, job: int) -> bool:
         """Whether every flow can be read at the job."""
@@ -164,6 +204,60 @@ class World:
     def refresh(self) -> int:
         job = int(self.warehouse.refresh())
         assert job == self.model.close_job()
+        self._through = job
+        return job
+
+    def move(self, number: int) -> None:
+        """Stores the results of a flow elsewhere; the number says which flow and where."""
+        engine = self.warehouse._engine
+        read = {table for flow in engine.flows for table in flow.plan.tables_read}
+        plans = [flow.plan for flow in engine.flows if flow.plan.uncut is not None and flow.plan.name not in read]
+        found = [(plan.name, cut) for plan in plans for cut in _cuts(plan.uncut.root) if cut != plan.cut and plan.uncut]
+        if found:
+            flow, cut = found[number % len(found)]
+            with engine.defining_flows():
+                engine.defining.move(flow, cut)
+            assert engine.flows.get(flow).plan.cut == cut, f"{flow} could not be cut"
+
+    def stored(self, flow: str) -> StoredTable:
+        return self.warehouse._engine.tables.get(flow)
+
+    def bring(self, flow: str, ranges: Collection[int], job: int | None = None) -> int:
+        """Brings some ranges of a flow to a job, by default the newest, and compares what they hold."""
+        engine = self.warehouse._engine
+        job = len(self.model.jobs) if job is None else job
+        table = self.stored(flow)
+        keys = {flow: table.range_map.keys_of(ranges)} if table.division is not None else {}
+        engine.executor.bring([flow], JobId(job), keys)
+        self.check_ranges(flow, ranges, job)
+        return job
+
+    def check_ranges(self, flow: str, ranges: Collection[int], job: int) -> None:
+        """Some ranges of a flow at a job are what Spark makes of the model's rows."""
+        table, reader = self.stored(flow), self.warehouse._engine.reader
+        keys = {flow: table.range_map.keys_of(ranges)} if table.division is not None else {}
+        snapshot = reader.pin([flow], JobId(job), keys)
+        try:
+            actual = Rows.of(reader._session.table(snapshot.view(flow, ())))
+        finally:
+            snapshot.release()
+        self._register(job, {dimension.name: self._dimension_at(dimension.name, job) for dimension in self.dimensions})
+        expected = self.spark.table(flow)
+        if table.division is not None:
+            expected = expected.where(sql_predicate(table.division.column, keys[flow]))
+        found = difference(actual, Rows.of(expected))
+        assert found is None, f"{flow} in ranges {sorted(ranges)} at job {job}:\n {found}"
+
+    def _dimension_at(self, name: str, job: int) -> Rows:
+        self.warehouse._engine.executor.bring([name], JobId(job))
+        with self.warehouse.table(name, job=job) as answer:
+            return Rows.of(answer.dataframe)
+
+    def bring_all(self) -> int:
+        """Closes a job and brings every flow to it, as queries do: what is there is not folded."""
+        self.close_job()
+        engine, job = self.warehouse._engine, len(self.model.jobs)
+        engine.executor.bring([stage.name for stage in engine.flows.stages()], JobId(job))
         self._through = job
         return job
 
@@ -259,6 +353,14 @@ class World:
                 return f"version {row['__version']} of {key} has the surrogate key {row['__sk']} of another"
             seen.add(row["__sk"])
         return None
+
+
+def _cuts(root: Node) -> list[tuple[str, ...] | None]:
+    """The whole result, none, each place, and pairs of places in different branches."""
+    places = [node for node in cut_places(root) if node is not root]
+    single = [(operator_key(node),) for node in places]
+    pairs = [(*one, *other) for one in single for other in single if one < other]
+    return [None, (), *single, *(pair for pair in pairs if find_places(root, pair) is not None)]
 
 
 def _place(row: Row) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 import headgate
+from headgate.capture.log_manifest import LogManifest
 from headgate.scheduling.warehouse import Warehouse
 from tests.faults import shop
 
@@ -60,4 +61,7 @@ def check_nothing_left(folder: Path, warehouse: Warehouse) -> None:
             read = {Path(path.removeprefix("file://")) for path in answer.dataframe.inputFiles()}
         assert read == {Path(path) for path in table.file_uris()}
     assert not list((storage / "_headgate/scratch").rglob("*.parquet"))
-    assert len(list((storage / "_headgate/streams/shop").iterdir())) == 1
+    home = storage / "_headgate/streams/shop"
+    manifest = LogManifest.from_body(warehouse._engine.journal.records.streams["shop"])
+    used = {str(manifest.epoch), *(name.partition("/")[0] for name, _ in manifest.former)}
+    assert {path.name for path in home.iterdir()} <= {*used, "files", "blocks"}

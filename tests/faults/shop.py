@@ -5,6 +5,7 @@ follows from the end of the stream log, so a second run goes on where a dead one
 
     python -m tests.faults.shop <folder>                       runs the script
     python -m tests.faults.shop <folder> <step> <number>       dies when it comes to that step for the n-th time
+    python -m tests.faults.shop <folder> <step> <number> wide  the same, with batches in that way
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ SPARK = {
 Content = dict[str, list[str]]
 
 
-def project(folder: Path, **limits: int) -> dict[str, object]:
+def project(folder: Path, **limits: object) -> dict[str, object]:
     """The project with its storage in `folder`; its flows lie beside it."""
     flows = folder / "flows"
     if not flows.exists():
@@ -140,10 +141,14 @@ def dying_at(name: str, number: int) -> Step:
     return step
 
 
-def main(folder: Path, step: Step) -> None:
-    with headgate.open(project(folder), step=step) as warehouse, (folder / "acknowledged").open("a") as record:
+def main(folder: Path, step: Step, **limits: object) -> None:
+    with (
+        headgate.open(project(folder, **limits), step=step) as warehouse,
+        (folder / "acknowledged").open("a") as record,
+    ):
         run(warehouse, lambda number: print(number, file=record, flush=True))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), dying_at(sys.argv[2], int(sys.argv[3])) if len(sys.argv) > 2 else no_step)
+    limits = {"way": sys.argv[4]} if len(sys.argv) > 4 else {}
+    main(Path(sys.argv[1]), dying_at(sys.argv[2], int(sys.argv[3])) if len(sys.argv) > 2 else no_step, **limits)

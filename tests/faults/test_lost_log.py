@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import headgate
+from headgate.capture.log_manifest import epochs
+from headgate.capture.segments import list_segments
 from headgate.errors import FlowFailed, HistoryLost
 from headgate.runtime.recovery.backup import restore
 from headgate.runtime.spark.sessions import SparkSessions
@@ -90,19 +92,26 @@ def folder(killed: Path, tmp_path: Path) -> Path:
 
 
 def log_folder(folder: Path, source: str) -> Path:
-    (found,) = (folder / "warehouse/_headgate/streams" / source).iterdir()
-    return found
+    """Where its last owner wrote."""
+    home = folder / "warehouse/_headgate/streams" / source
+    return home / str(epochs(home)[-1])
+
+
+def last_segment(log: Path) -> Path:
+    """Of all that owners wrote."""
+    home = log.parent
+    return [path for epoch in epochs(home) for path in list_segments(home / str(epoch))][-1]
 
 
 def flip_near_the_end(log: Path) -> None:
-    segment = max(log.glob("*.segment"))
+    segment = last_segment(log)
     content = bytearray(segment.read_bytes())
     content[-20] ^= 0xFF
     segment.write_bytes(content)
 
 
 def cut_the_end(log: Path) -> None:
-    segment = max(log.glob("*.segment"))
+    segment = last_segment(log)
     segment.write_bytes(segment.read_bytes()[:-20])
 
 
@@ -146,7 +155,7 @@ def test_a_loss_is_named_until_somebody_goes_on_without_it(
 
 def test_rows_that_cannot_be_read_any_more_are_named_when_a_job_needs_them(folder: Path) -> None:
     with headgate.open(project(folder)) as warehouse:
-        segment = max(log_folder(folder, "shop").glob("*.segment"))
+        segment = last_segment(log_folder(folder, "shop"))
         content = bytearray(segment.read_bytes())
         content[-20] ^= 0xFF
         segment.write_bytes(content)

@@ -85,8 +85,12 @@ def test_an_old_warehouse_answers_as_a_new_one_does(
                 (6 + LATE,)
             ]
         assert [text for text in caplog.messages if text.startswith("convert")] == [
-            f"converting the warehouse: storage={folder}/warehouse format=1 to=2",
-            f"converted the warehouse: storage={folder}/warehouse format=2",
+            text
+            for number, _ in CONVERSIONS
+            for text in (
+                f"converting the warehouse: storage={folder}/warehouse format={number - 1} to={number}",
+                f"converted the warehouse: storage={folder}/warehouse format={number}",
+            )
         ]
     caplog.clear()
     with open_shop(folder) as again:
@@ -159,7 +163,8 @@ def test_a_warehouse_of_a_later_format_is_refused_and_left_alone(folder: Path, t
     with pytest.raises(DefiniteError) as refused:
         open_ledger(tmp_path / "later")
     assert str(refused.value) == (
-        f"the warehouse {tmp_path}/later has format 3, this version of headgate knows formats up to 2"
+        f"the warehouse {tmp_path}/later has format {NEWEST_FORMAT + 1}, this version of headgate knows formats"
+        f" up to {NEWEST_FORMAT}"
         " (open it with the version that wrote it, or a later one)"
     )
     assert sorted((tmp_path / "later").rglob("*")) == files

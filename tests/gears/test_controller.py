@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.capture.gears.controller import Observation, choose, gain, undisturbed_share, usual_task_time
+from headgate.capture.gears.controller import CaptureObservation, choose, gain, undisturbed_share, usual_task_time
 from headgate.capture.gears.requests import NONE, Measures, Request
 from headgate.capture.source import Sample, SourceFreshness
 from headgate.config.gears import Gear, GearSettings
@@ -19,7 +19,7 @@ NOW = datetime(2024, 1, 1, tzinfo=UTC)
 SETTINGS = GearSettings().for_method("trigger")
 HIGH, _, LOW = SETTINGS.gears
 
-QUIET = Observation(
+QUIET = CaptureObservation(
     gear=LOW,
     waiting=(),
     captured=SourceFreshness(10, NOW - milliseconds(110)),

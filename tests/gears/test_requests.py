@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headgate.capture.gears.requests import NONE, Outcome, Request, measure
+from headgate.capture.gears.requests import NONE, Request, RequestOutcome, measure
 from headgate.capture.source import Sample, SourceFreshness
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -30,7 +30,7 @@ def captured(now: float) -> SourceFreshness:
     return SourceFreshness(newest, at(newest))
 
 
-def run_example(arrived: int, window: int, *, by_time: bool) -> Outcome:
+def run_example(arrived: int, window: int, *, by_time: bool) -> RequestOutcome:
     newest = max(commit for commit in COMMITTED if commit <= arrived)
     need = at(newest) if by_time else Sample(at(newest), newest, NONE, NONE)
     request = Request.of(need, units(window), at(arrived))
@@ -59,7 +59,9 @@ def test_the_worked_example(by_time: bool) -> None:
 
 def test_what_is_captured_already_takes_no_time() -> None:
     request = Request.of(Sample(at(5), 7, NONE, NONE), units(1), at(6))
-    assert request.outcome(SourceFreshness(7, at(4)), at(6)) == Outcome(True, SourceFreshness(7, at(4)), NONE, NONE)
+    assert request.outcome(SourceFreshness(7, at(4)), at(6)) == RequestOutcome(
+        True, SourceFreshness(7, at(4)), NONE, NONE
+    )
 
 
 def test_a_position_is_met_by_positions_only() -> None:

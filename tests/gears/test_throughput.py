@@ -9,18 +9,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headgate.capture.gears.throughput import PRIOR_COST, Interval, TaskTimes, ThroughputMeter, load_cost
+from headgate.capture.gears.throughput import PRIOR_COST, RateInterval, TaskTimes, ThroughputMeter, load_cost
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def intervals(cost: float, loads: list[float]) -> list[Interval]:
-    return [Interval(1000 * (1 - cost * load), load) for load in loads]
+def intervals(cost: float, loads: list[float]) -> list[RateInterval]:
+    return [RateInterval(1000 * (1 - cost * load), load) for load in loads]
 
 
 def test_nothing_known_costs_the_prior() -> None:
     assert load_cost([]) == PRIOR_COST
-    assert load_cost([Interval(0.0, 0.1)]) == PRIOR_COST
+    assert load_cost([RateInterval(0.0, 0.1)]) == PRIOR_COST
     assert load_cost(intervals(0.9, [0.3] * 60)) == pytest.approx(PRIOR_COST, rel=0.1)
 
 
@@ -41,7 +41,7 @@ def test_the_meter_makes_intervals_of_counts() -> None:
     meter.was_busy(timedelta(seconds=1))
     assert meter.is_due(START + timedelta(seconds=2))
     meter.count(1500, START + timedelta(seconds=2))
-    assert meter.newest == Interval(rate=250.0, load=0.5)
+    assert meter.newest == RateInterval(rate=250.0, load=0.5)
 
 
 def test_a_count_that_begins_anew_is_no_interval() -> None:
@@ -50,7 +50,7 @@ def test_a_count_that_begins_anew_is_no_interval() -> None:
     meter.count(5, START + timedelta(seconds=1))
     assert meter.newest is None
     meter.count(15, START + timedelta(seconds=2))
-    assert meter.newest == Interval(rate=10.0, load=0.0)
+    assert meter.newest == RateInterval(rate=10.0, load=0.0)
 
 
 def task_times(*tasks: tuple[float, float]) -> TaskTimes:

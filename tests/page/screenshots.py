@@ -94,7 +94,7 @@ def reader(client: headgate.Session, text: str, bound: str) -> Callable[[], None
 
 
 def visit(browser: Browser, url: str) -> Page:
-    page = browser.new_page(viewport={"width": 1200, "height": 800}, reduced_motion="reduce")
+    page = browser.new_page(viewport={"width": 1200, "height": 1000}, reduced_motion="reduce")
     page.goto(url)
     page.get_by_label("SQL").fill(READERS[0][0])
     page.get_by_label("Max staleness").fill("10s")
@@ -126,6 +126,9 @@ def main() -> None:
             with repeating((seller(connection), 0.2), *readers):
                 page = visit(browser, server.url)
                 time.sleep(SECONDS)
+                page.get_by_label("SQL").press("Control+Enter")
+                page.get_by_role("button", name="Chart").click()
+                page.locator(".plot").wait_for()
                 for theme in ("light", "dark"):
                     page.get_by_label("Colours").select_option(theme)
                     page.evaluate("scrollTo(0, 0)")

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from playwright.sync_api import Page, Route, expect
+from pyarrow import csv
 
 from headgate import Warehouse
 from headgate.service import Server
@@ -44,6 +47,12 @@ def test_one_look_tells_that_the_warehouse_is_fresh(page: Page, server: Server, 
     expect(page.locator("#sources article")).to_contain_text("Stream log")
 
 
+def test_where_postgresqls_clients_connect_is_shown(page: Page, server: Server) -> None:
+    change_status(page, lambda status: status.update(postgres="postgresql://127.0.0.1:5433/market"))
+    page.goto(server.url)
+    expect(page.locator("#facts")).to_contain_text("postgresql://127.0.0.1:5433/market")
+
+
 def test_a_spark_that_was_started_again_is_told(page: Page, server: Server, market: Warehouse) -> None:
     page.goto(server.url)
     expect(page.locator("#facts")).not_to_contain_text("started again")
@@ -51,6 +60,47 @@ def test_a_spark_that_was_started_again_is_told(page: Page, server: Server, mark
     change_status(page, lambda status: status.update(restarts=told))
     expect(page.locator("#facts")).to_contain_text("Spark was started again2 times, last ")
     expect(page.locator("#facts")).to_contain_text("its Java process ended with code -9")
+
+
+def test_a_scaled_warehouse_shows_size_load_and_limit_of_its_parts_over_time(
+    page: Page, server: Server, market: Warehouse
+) -> None:
+    page.goto(server.url)
+    expect(page.locator("#tables")).to_contain_text("revenue")
+    expect(page.locator("#scaled")).to_be_hidden()
+    part = {
+        "size": 2,
+        "most": 8,
+        "load": 0.8,
+        "reason": f"queries took 48 s {EVIL}",
+        "is_limiting": False,
+        "fixed": False,
+    }
+    idle = {**part, "size": 1, "load": None, "reason": "there were no folds", "is_limiting": True, "fixed": True}
+    change = {
+        "at": "2026-11-15T16:30:00+00:00",
+        "part": "query",
+        "before": 1,
+        "after": 2,
+        "reason": "queries took 70 s",
+    }
+    told = {"parts": {"query": part, "load": idle}, "executors": 3, "executor_hours": 1.5, "changes": [change]}
+    change_status(page, lambda status: status.update(scaling=told))
+    query = page.locator("#scaling [data-key='part query']")
+    expect(query).to_contain_text("2 of 8")
+    expect(query).to_contain_text("80 % of its limit")
+    expect(query.locator("svg title")).to_have_text(
+        "query in the last 1 min: size from 2 to 2, load now 80 % of its limit"
+    )
+    part |= {"size": 4, "load": 1.2}
+    expect(query.locator("svg title")).to_have_text(re.compile("size from 2 to 4, load now 120 % of its limit"))
+    expect(query.locator("svg .size")).to_have_attribute("d", re.compile("V"))
+    load = page.locator("#scaling [data-key='part load']")
+    expect(load).to_contain_text("limits")
+    expect(load).to_contain_text("1 of 8 (set by hand)")
+    expect(page.locator("#scaling .changes")).to_contain_text("query from 1 to 2: queries took 70 s")
+    expect(page.locator("#scaling")).to_contain_text("3 executors at work, 1.50 executor hours today.")
+    assert page.evaluate("document.body.dataset.evil") is None
 
 
 def test_the_pipeline_shows_what_reads_what_and_where_jobs_are(page: Page, server: Server, market: Warehouse) -> None:
@@ -179,7 +229,10 @@ def test_troubles_of_sources_are_said_with_gears_and_retained_wal(page: Page, se
     expect(source).to_contain_text("looks every 120 ms, 2 workers")
     expect(source).to_contain_text("nobody waits")
     expect(source).to_contain_text("900 MiB of 1.0 GiB")
-    expect(source).to_contain_text("What to do: add it again")
+    # Each problem is said once, at the top.
+    expect(page.locator("#reasons")).to_contain_text("What to do: add it again")
+    expect(page.get_by_text("a column went")).to_have_count(1)
+    expect(source).to_contain_text("see the top")
     expect(page.locator("[data-key='source market']")).to_contain_text("in trouble")
     assert page.evaluate("document.body.dataset.evil") is None
 
@@ -230,11 +283,136 @@ def test_a_failed_flow_is_named_with_what_to_do(page: Page, server: Server, mark
         expect(page.locator("#answer .problem")).to_contain_text("DIVIDE_BY_ZERO")
         expect(page.locator("#verdict")).to_have_text("In trouble")
         expect(page.locator("#reasons")).to_contain_text(file.name)
-        expect(row(page, "shares")).to_contain_text("DIVIDE_BY_ZERO")
-        expect(row(page, "shares").locator(".hint")).to_contain_text("What to do")
+        expect(page.locator("#reasons .hint")).to_contain_text("What to do")
+        expect(row(page, "shares")).to_contain_text("see the top")
+        expect(row(page, "shares")).not_to_contain_text("DIVIDE_BY_ZERO")
         expect(page.locator("[data-key='table shares']")).to_contain_text("failed after job")
         expect(row(page, "revenue").locator(".badge")).to_have_text("fresh")
     finally:
         file.write_text(FLOWS.replace("1000 DIV price", "try_divide(1000, price)"))
         market.resume()
     expect(page.locator("#verdict")).to_have_text("Fresh")
+
+
+def test_the_query_box_is_first_and_completes_tables_columns_and_words(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    expect(row(page, "revenue")).to_have_count(1)
+    expect(page.locator("main h2").first).to_have_text("Ask")
+    box, offered = page.get_by_label("SQL"), page.locator("#offers li")
+    box.press_sequentially("SEL")
+    expect(offered).to_have_text(["SELECT"])
+    box.press("Tab")
+    box.press_sequentially(" * FROM reve")
+    expect(offered.first).to_contain_text("revenue")
+    box.press("Enter")
+    expect(box).to_have_value("SELECT * FROM revenue")
+    box.press_sequentially(" WHERE to")
+    expect(offered).to_have_text(["totalrevenue · bigint"])
+    box.press("Escape")
+    expect(page.locator("#offers")).to_be_hidden()
+    box.fill("SELECT * FROM ")
+    box.press_sequentially("market.")
+    expect(offered).to_have_text(["salestable", "itemstable"])
+    box.press("ArrowDown")
+    box.press("Tab")
+    expect(box).to_have_value("SELECT * FROM market.items")
+    box.press("Control+Enter")
+    expect(page.locator("#asked")).to_contain_text("0 rows")
+
+
+def test_an_answer_is_a_chart_and_files(page: Page, server: Server, market: Warehouse) -> None:
+    page.goto(server.url)
+    page.get_by_label("SQL").fill("SELECT item, total, sales FROM revenue ORDER BY item")
+    page.get_by_label("SQL").press("Control+Enter")
+    expect(page.locator("#answer tbody tr").first).to_contain_text("cup")
+    rows = page.locator("#answer tbody tr").count()
+    page.get_by_role("button", name="Chart").click()
+    expect(page.locator(".plot .bar")).to_have_count(2 * rows)
+    expect(page.locator(".plot .bar title").first).to_have_text(re.compile(r"cup: total \d+"))
+    expect(page.locator(".legend")).to_have_text("totalsales")
+    # Files have all rows, not only those that are shown.
+    page.get_by_label("SQL").fill("SELECT id, id * 2 AS twice FROM range(300)")
+    page.get_by_label("SQL").press("Control+Enter")
+    expect(page.locator(".plot .line")).to_have_count(1)
+    for kind, read in (("Parquet", pq.read_table), ("CSV", csv.read_csv), ("Arrow", read_stream)):
+        with page.expect_download() as found:
+            page.get_by_role("button", name=kind).click()
+        assert read(found.value.path()).column("twice").to_pylist()[-1] == 598
+    page.get_by_role("button", name="Table").click()
+    expect(page.locator("#answer tbody tr")).to_have_count(200)
+    page.get_by_label("SQL").fill("SHOW TABLES")
+    page.get_by_label("SQL").press("Control+Enter")
+    expect(page.locator("#answer tbody")).to_contain_text("market.sales")
+
+
+def read_stream(file: Path) -> pa.Table:
+    return pa.ipc.open_stream(file.read_bytes()).read_all()
+
+
+def test_a_column_shows_what_it_is_made_of(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    page.locator("[data-key='table best']").click()
+    expect(page.locator("#lineage .chip")).to_have_text(["item", "total"])
+    page.locator("#lineage .chip").nth(1).click()
+    expect(page.locator("#lineage li .name")).to_have_text(["best.total", "revenue.total", "market.sales.price"])
+    expect(page.locator(".node.traced")).to_have_count(3)
+    expect(page.locator(".edge.traced")).to_have_count(2)
+    page.locator("[data-key='table best']").click()
+    expect(page.locator("#lineage")).to_be_hidden()
+    expect(page.locator(".node.traced")).to_have_count(0)
+
+
+def test_on_a_phone_the_pipeline_tells_that_it_goes_on(page: Page, server: Server) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(server.url)
+    frame = page.locator(".cued")
+    expect(frame).to_have_class("cued more-right")
+    expect(page.locator("#cue")).to_be_visible()
+    page.locator("#pipeline").evaluate("place => place.scrollTo(place.scrollWidth, 0)")
+    expect(frame).to_have_class("cued more-left")
+    # Nothing else is wider than the screen.
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.set_viewport_size({"width": 1600, "height": 900})
+    expect(page.locator("#cue")).to_be_hidden()
+
+
+def test_violations_are_told_with_their_table(page: Page, server: Server) -> None:
+    def violate(status: Any) -> None:
+        for table in status["tables"]:
+            if table["name"] == "revenue":
+                told = {"condition": f"total > 0 {EVIL}", "job": 3}
+                table["expectations"] = [
+                    {"name": "positive", "action": "drop", "violations": 2, **told},
+                    {"name": EVIL, "action": "warn", "violations": 0, **told},
+                ]
+        counts = {**status["tables"][0], "name": "revenue__expectations"}
+        status["tables"].append(counts)
+
+    change_status(page, violate)
+    page.goto(server.url)
+    expect(row(page, "revenue")).to_contain_text("positive: 2 rows dropped")
+    expect(row(page, "revenue")).to_contain_text(f"{EVIL}: holds")
+    expect(row(page, "revenue__expectations")).to_have_count(0)
+    assert page.evaluate("document.body.dataset.evil") is None
+
+
+def test_stored_results_are_told_with_what_others_would_gain(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    page.get_by_text("What storing other results of flows would gain").click()
+    told = page.locator("#advised > div").filter(has=page.locator(".name:text-is('best')"))
+    expect(told.locator("tbody tr")).to_contain_text(["scan of revenue", "filter"])
+    expect(told).to_contain_text("Stored behind")
+    expect(page.locator("#advised")).to_contain_text("The whole result stays stored: best takes its changes.")
+
+
+def test_the_ranges_of_a_table_are_told_with_their_jobs(page: Page, server: Server, market: Warehouse) -> None:
+    def cut(status: Any) -> None:
+        table = next(each for each in status["tables"] if each["name"] == "revenue")
+        table.update(ranges={"(, 10)": market.newest_job, "[10, )": 0}, missing={"[10, )": "a job failed"})
+
+    page.goto(server.url)
+    expect(row(page, "revenue")).not_to_contain_text("ranges")
+    change_status(page, cut)
+    expect(row(page, "revenue")).to_contain_text("1 of 2 ranges there")
+    row(page, "revenue").locator("summary").click()
+    expect(row(page, "revenue").locator("li.failure")).to_have_text("[10, ): job 0, missing")

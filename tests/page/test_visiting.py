@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from headgate import Warehouse
+from headgate.capture.source import Progress
 from headgate.service import Server
 from tests.page.browsing import needs_chromium, row
 from tests.service.asking import ask
@@ -39,7 +40,12 @@ def test_the_page_says_when_the_service_is_gone_and_comes_back(page: Page, marke
     with Server(port=port) as second:
         expect(page.locator("#verdict")).to_have_text("Not ready")
         expect(page.locator("#notice")).to_contain_text("being opened")
+        second.tell_load("shop_db", Progress(1000, 4000, None, table="item"))
+        expect(page.locator("#notice")).to_contain_text("shop_db: read 1,000 of about 4,000 rows (25 %), item")
         second.attach(market)
+        expect(page.locator("#facts")).to_contain_text("shop_db: read 1,000 of about 4,000 rows (25 %), item")
+        second.tell_load("shop_db", Progress(4000, 4000, None, is_done=True))
+        expect(page.locator("#facts")).not_to_contain_text("Loading")
         expect(page.locator("#verdict")).to_have_text("Fresh")
         expect(page.locator("#notice")).to_be_empty()
         page.goto("about:blank")

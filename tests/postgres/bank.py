@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
-from headgate.capture.streamlog import StreamLog
+from headgate.capture.locallog import LocalLog
 from tests.postgres.replaying import Rows, replay_steps
 
 ACCOUNTS = 20
@@ -74,7 +74,7 @@ def move(connection: psycopg.Connection, choose: random.Random) -> None:
         connection.commit()
 
 
-def check(log: StreamLog, dsn: str) -> int:
+def check(log: LocalLog, dsn: str) -> int:
     """Compares the log with the source, and the total after every transaction; returns their number."""
     state: dict[str, Rows] = {}
     for state in replay_steps(log, KEYS):

@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 from psycopg import sql
 
 from headgate.capture.gears.method import Task
+from headgate.capture.locallog import LocalLog
 from headgate.capture.postgres.log import LogMethod
 from headgate.capture.postgres.log_tables import TableDefinition
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from headgate.delta.events import DELETE, OP, SEQUENCE, TRUNCATE, UNCHANGED
+from headgate.runtime.stages.load_place import LoadPlace
 
 EVERYTHING = 1 << 62
 Row = dict[str, Any]
@@ -25,7 +26,7 @@ Row = dict[str, Any]
 class Logged:
     """One opened method with its stream log."""
 
-    def __init__(self, method: LogMethod, log: StreamLog) -> None:
+    def __init__(self, method: LogMethod, log: LocalLog) -> None:
         self.method = method
         self.log = log
         self._number = 0
@@ -44,11 +45,16 @@ class Logged:
         return needed
 
     def events(self, table: str, after: int = 0) -> list[Row]:
-        """The table's events in order, those of large transactions included."""
+        """The table's events in order, those of large transactions included: its first rows, and what came behind them."""
         found = self.log.read(table, after, EVERYTHING)
         rows: list[Row] = [] if found.table is None else found.table.to_pylist()
         for file in found.files:
             rows += pq.read_table(file.path).to_pylist()
+        load = LoadPlace.of(self.method.loads.found.get(table))
+        rows = [row for row in rows if row["__position"] >= load.read_at]
+        for row in rows:
+            if row["__position"] == load.entered_at:
+                row["__position"] = load.read_at
         return sorted(rows, key=lambda row: (row["__position"], row[SEQUENCE]))
 
     def replica(self, table: str, key: Sequence[str] = ("id",)) -> list[Row]:
@@ -74,10 +80,15 @@ class Logged:
 
 @contextmanager
 def logged(
-    dsn: str, folder: Path, *tables: str | TableDefinition, name: str = "headgate_test_source", **options: Any
+    dsn: str,
+    folder: Path,
+    *tables: str | TableDefinition,
+    name: str = "headgate_test_source",
+    load: bool = True,
+    **options: Any,
 ) -> Iterator[Logged]:
-    """Opens a source; the slot stays behind."""
-    log = StreamLog(folder, transaction_bytes=options.pop("transaction_bytes", 16 << 20))
+    """Opens a source and has its tables loaded; the slot stays behind."""
+    log = LocalLog(folder, transaction_bytes=options.pop("transaction_bytes", 16 << 20))
     definitions = [TableDefinition(table, table) if isinstance(table, str) else table for table in tables]
     try:
         method = LogMethod(dsn, name, definitions, log=log, clock=SystemClock(), **options)
@@ -86,6 +97,8 @@ def logged(
         raise
     opened = Logged(method, log)
     try:
+        if load:
+            method.load([definition.called for definition in definitions])
         yield opened
     finally:
         opened.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow.parquet as pq
 
-from headgate.capture.streamlog import StreamLog
+from headgate.capture.locallog import LocalLog
 from headgate.delta.changes import COMMIT_AT, POSITION
 from headgate.delta.events import DELETE, OP, SEQUENCE, TRUNCATE, UNCHANGED
 
@@ -16,7 +16,7 @@ Rows = dict[tuple[object, ...], Row]
 _OWN = {OP, UNCHANGED, SEQUENCE, POSITION, COMMIT_AT}
 
 
-def events_of(log: StreamLog, table: str, after: int = 0) -> list[Row]:
+def events_of(log: LocalLog, table: str, after: int = 0) -> list[Row]:
     """All events of a table, in order."""
     events = log.read(table, max(after, log.trimmed), log.end)
     rows: list[Row] = [] if events.table is None else events.table.to_pylist()
@@ -25,7 +25,7 @@ def events_of(log: StreamLog, table: str, after: int = 0) -> list[Row]:
     return sorted(rows, key=lambda row: (row[POSITION], row[SEQUENCE]))
 
 
-def replayed(log: StreamLog, keys: Mapping[str, tuple[str, ...]]) -> dict[str, Rows]:
+def replayed(log: LocalLog, keys: Mapping[str, tuple[str, ...]]) -> dict[str, Rows]:
     """The rows of each table after all transactions."""
     state: dict[str, Rows] = {table: {} for table in keys}
     for after in replay_steps(log, keys):
@@ -33,7 +33,7 @@ def replayed(log: StreamLog, keys: Mapping[str, tuple[str, ...]]) -> dict[str, R
     return state
 
 
-def replay_steps(log: StreamLog, keys: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, Rows]]:
+def replay_steps(log: LocalLog, keys: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, Rows]]:
     """The rows of each table after each transaction; the same dictionaries every time."""
     state: dict[str, Rows] = {table: {} for table in keys}
     events: dict[int, list[tuple[str, Row]]] = {}

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
-from headgate.capture.postgres.catalog import Column, PostgresTable
-from headgate.capture.postgres.pgoutput import Layout, LayoutColumn, read_layout, read_lsn, read_truncate, show_lsn
+from headgate.capture.postgres.catalog import CatalogColumn, PostgresTable
+from headgate.capture.postgres.pgoutput import (
+    LayoutColumn,
+    RelationLayout,
+    read_layout,
+    read_lsn,
+    read_truncate,
+    show_lsn,
+)
 from headgate.capture.postgres.pgoutput_raw import raw_rows
 from headgate.capture.postgres.pgoutput_rows import KeyChangedWithoutValue, RowBlock, TableRows
 from headgate.capture.postgres.values import PostgresType
@@ -26,7 +33,7 @@ Expected = tuple[int, list[str | None], list[str]]
 
 def table() -> PostgresTable:
     columns = tuple(
-        Column(name, place + 1, _TEXT, -1, "text", PostgresType(_TEXT, -1), place > 0, False, False)
+        CatalogColumn(name, place + 1, _TEXT, -1, "text", PostgresType(_TEXT, -1), place > 0, False, False)
         for place, name in enumerate(_NAMES)
     )
     schema = StructType([StructField(name, StringType(), name != "id") for name in _NAMES])
@@ -45,7 +52,7 @@ def table() -> PostgresTable:
     )
 
 
-LAYOUT = Layout(7, "public", "a", "d", tuple(LayoutColumn(name, _TEXT, -1, name == "id") for name in _NAMES))
+LAYOUT = RelationLayout(7, "public", "a", "d", tuple(LayoutColumn(name, _TEXT, -1, name == "id") for name in _NAMES))
 
 
 def wrapped(message: bytes) -> memoryview:

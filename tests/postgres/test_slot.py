@@ -10,11 +10,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from headgate.capture.locallog import LocalLog
 from headgate.capture.postgres import slot
 from headgate.capture.postgres.new_slot import new_slot
+from headgate.capture.postgres.opening import Opening
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceRefused, SourceSetup, SourceUnreachable
+from headgate.capture.postgres.replication import ReplicationStream
 from headgate.capture.postgres.slot import slot_name
+from headgate.clock import SystemClock
 from tests.postgres.logged import logged, source_rows
 from tests.waiting import PATIENCE
 
@@ -85,6 +89,13 @@ def test_a_lost_slot_names_the_remedy_which_keeps_what_was_captured(
         connection.execute("INSERT INTO a VALUES (5, 'after')")
         source.catch_up()
         assert source.replica("a") == source_rows(connection, "a")
+
+
+def test_a_slot_that_is_dropped_after_the_check_is_a_lost_history(database: str, tmp_path: Path) -> None:
+    log = LocalLog(tmp_path)
+    with pytest.raises(SourceHistoryLost, match="is gone"):
+        ReplicationStream(Opening(database, _SLOT, log, SystemClock()), after=0, check=lambda connection: None)
+    log.close()
 
 
 def test_a_slot_that_someone_moved_is_refused(database: str, connection: psycopg.Connection, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from headgate.capture.locallog import LocalLog
 from headgate.capture.postgres import load, log
 from headgate.capture.postgres import source as postgres_source
 from headgate.capture.postgres.problems import SourceBusy, SourceHistoryLost, SourceUnreachable
 from headgate.capture.postgres.snapshot import copy_tables
 from headgate.capture.postgres.source import PostgresSource
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from headgate.config.sources import PostgresSourceSettings
 from tests.postgres.replaying import replayed
@@ -30,13 +30,14 @@ WINDOW = timedelta(seconds=30)
 @contextmanager
 def captured(dsn: str, folder: Path, limit_bytes: int | None = None, **settings: object) -> Iterator[PostgresSource]:
     wanted = {"type": "postgres", "dsn": dsn, "tables": {"a": {}}, **settings}
-    stream = StreamLog(folder, limit_bytes=limit_bytes)
+    stream = LocalLog(folder, limit_bytes=limit_bytes)
     try:
         source = PostgresSource("bank", "bank", PostgresSourceSettings.model_validate(wanted), stream, SystemClock())
     except BaseException:
         stream.close()
         raise
     try:
+        source.load(list(source.first_loads), lambda: False)
         yield source
     finally:
         source.close()

@@ -34,8 +34,8 @@ def test_readers_of_a_stopped_table_hear_why_and_a_new_snapshot_keeps_history(
     with headgate.open(
         settings, progress=lambda name, found: heard.append((name, found.rows, found.is_done))
     ) as warehouse:
-        assert heard[-1] == ("bank", 4, True)
         assert warehouse.refresh() == 1
+        assert heard[-1] == ("bank", 4, True)
         connection.execute("UPDATE cities SET name = 'Thun' WHERE id = 2")
         assert warehouse.close_job() == 2
         connection.execute("ALTER TABLE cities ALTER name TYPE varchar(20)")

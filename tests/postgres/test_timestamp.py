@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from headgate.capture.locallog import LocalLog
 from headgate.capture.postgres.cursor import CursorFile
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.private_server import PostgresServer
@@ -21,7 +22,6 @@ from headgate.capture.postgres.timestamp_activity import OpenTransactions, earli
 from headgate.capture.postgres.timestamp_state import TimestampState
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.source import Capabilities
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from headgate.delta.events import DELETE, OBSERVED, OP
 from tests.postgres.bank import check, create, transfers
@@ -41,7 +41,7 @@ class Capture:
         self.open()
 
     def open(self, *, afresh: bool = False) -> None:
-        self.log = StreamLog(self.folder)
+        self.log = LocalLog(self.folder)
         try:
             # Without a margin, so that tests do not read by accident what they must read by reason.
             self.method = TimestampMethod(
@@ -413,7 +413,7 @@ def test_a_cut_connection_is_transient_and_capture_goes_on(capture: Capture, sou
 
 def test_overlapping_writers_lose_nothing_and_every_poll_is_consistent(database: str, tmp_path: Path) -> None:
     create(database)
-    log = StreamLog(tmp_path / "log")
+    log = LocalLog(tmp_path / "log")
     wanted = [TimestampTable(TableDefinition(name, name), "at") for name in ("accounts", "moves")]
     method = TimestampMethod(database, "bank", wanted, log=log, clock=SystemClock())
     with transfers(database):

@@ -10,11 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from headgate.capture.locallog import LocalLog
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceUnreachable
 from headgate.capture.postgres.trigger import TriggerMethod
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from headgate.delta.events import DELETE, OP, TRUNCATE, UPSERT
 from tests.postgres.replaying import events_of, replay_steps, replayed
@@ -305,7 +305,7 @@ def test_a_first_load_that_was_interrupted_starts_over(
     def interrupt(progress: object) -> None:
         raise Interrupted
 
-    log = StreamLog(tmp_path / "log")
+    log = LocalLog(tmp_path / "log")
     with pytest.raises(Interrupted):
         TriggerMethod(database, "shop", [T], log=log, clock=SystemClock(), progress=interrupt)
     log.close()

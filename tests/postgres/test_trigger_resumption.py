@@ -15,11 +15,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
+from headgate.capture.locallog import LocalLog
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.trigger import TriggerMethod
 from headgate.capture.postgres.trigger_batch import AuditBatch
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from tests.postgres.bank import check, create, transfers
 
@@ -27,9 +27,9 @@ TABLES = [TableDefinition("accounts", "accounts"), TableDefinition("moves", "mov
 ROOT = Path(__file__).parents[2]
 
 
-def finish(dsn: str, folder: Path) -> StreamLog:
+def finish(dsn: str, folder: Path) -> LocalLog:
     """Captures what is left, as the next process would."""
-    log = StreamLog(folder)
+    log = LocalLog(folder)
     method = TriggerMethod(dsn, "bank", TABLES, log=log, clock=SystemClock())
     while (task := method.plan(0)) is not None:
         method.publish(method.read(task))
@@ -39,7 +39,7 @@ def finish(dsn: str, folder: Path) -> StreamLog:
 
 def test_several_workers_tear_nothing(database: str, tmp_path: Path) -> None:
     create(database)
-    log = StreamLog(tmp_path / "log")
+    log = LocalLog(tmp_path / "log")
     method = TriggerMethod(database, "bank", TABLES, log=log, clock=SystemClock(), trim_every=timedelta(0))
     under_way: deque[Future[AuditBatch]] = deque()
     samples = []
@@ -96,7 +96,8 @@ def test_killing_capture_loses_and_doubles_nothing(database: str, tmp_path: Path
 def test_killing_the_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
     with PostgresServer() as server:
         create(server.dsn)
-        with capturing(server.dsn, tmp_path / "log"), transfers(server.dsn):
+        with capturing(server.dsn, tmp_path / "log") as told, transfers(server.dsn):
+            assert told.readline() == b"captures\n"
             for pause in (0.4, 0.8):
                 time.sleep(pause)
                 server.kill()
@@ -109,7 +110,7 @@ def test_killing_the_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
 
 def test_reading_anew_while_everything_runs_tears_nothing(database: str, tmp_path: Path) -> None:
     create(database)
-    log = StreamLog(tmp_path / "log")
+    log = LocalLog(tmp_path / "log")
     method = TriggerMethod(database, "bank", TABLES, log=log, clock=SystemClock(), trim_every=timedelta(0))
     stop = threading.Event()
     under_way: deque[Future[AuditBatch]] = deque()

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from headgate.capture.locallog import LocalLog
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.trigger import TriggerMethod
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from headgate.delta.events import DELETE, OP, UPSERT
 from tests.postgres.replaying import events_of, replayed
@@ -192,7 +192,7 @@ def test_a_column_added_while_capture_was_stopped_is_carried_on(
     capture.close()
     source.execute("INSERT INTO t VALUES (2, 'before', 2)")
     source.execute("ALTER TABLE t ADD extra int; INSERT INTO t VALUES (3, 'after', 3, 33)")
-    log = StreamLog(tmp_path / "log")
+    log = LocalLog(tmp_path / "log")
     method = TriggerMethod(database, "shop", [T], log=log, clock=SystemClock())
     task = method.plan(0)
     assert task is not None and "extra" in method.tables["t"].source_table.schema.names

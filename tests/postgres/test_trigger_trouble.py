@@ -11,13 +11,13 @@ from typing import LiteralString
 import psycopg
 import pytest
 
+from headgate.capture.locallog import LocalLog
 from headgate.capture.postgres.cursor import CursorFile
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup, SourceUnreachable
 from headgate.capture.postgres.trigger import TriggerMethod
 from headgate.capture.postgres.trigger_batch import AuditBatch
 from headgate.capture.postgres.trigger_state import TriggerState
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from tests.postgres.replaying import events_of, replayed
 from tests.postgres.triggered import Capture, T
@@ -148,7 +148,7 @@ def test_missing_privileges_come_with_the_statement_that_grants_them(
 
 def test_a_long_name_is_shortened_and_stays_distinct(source: psycopg.Connection, database: str, tmp_path: Path) -> None:
     for ending in "ab":
-        log = StreamLog(tmp_path / ending)
+        log = LocalLog(tmp_path / ending)
         TriggerMethod(database, f"{'x' * 60}_{ending}", [T], log=log, clock=SystemClock()).close()
         log.close()
     source.execute("INSERT INTO t VALUES (2, 'x')")

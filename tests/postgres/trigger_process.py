@@ -6,16 +6,16 @@ import sys
 import time
 from pathlib import Path
 
+from headgate.capture.locallog import LocalLog
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.trigger import TriggerMethod
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from headgate.errors import TransientError
 
 
 def main(dsn: str, folder: str) -> None:
     definitions = [TableDefinition("accounts", "accounts"), TableDefinition("moves", "moves")]
-    log = StreamLog(Path(folder))
+    log = LocalLog(Path(folder))
     sys.stdout.write("opened\n")
     sys.stdout.flush()
     while True:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+from headgate.capture.locallog import DEFAULT_TRANSACTION_BYTES, LocalLog
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.trigger import TriggerMethod
-from headgate.capture.streamlog import DEFAULT_TRANSACTION_BYTES, StreamLog
 from headgate.clock import SystemClock
 
 T = TableDefinition("t", "t")
@@ -24,7 +24,7 @@ class Capture:
         self.open()
 
     def open(self, *, afresh: bool = False) -> None:
-        self.log = StreamLog(self.folder, transaction_bytes=self.transaction_bytes)
+        self.log = LocalLog(self.folder, transaction_bytes=self.transaction_bytes)
         try:
             self.method = TriggerMethod(
                 self.dsn,

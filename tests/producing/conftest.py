@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from headgate.clock import ManualClock
 from headgate.producing.remote import RemoteChannel
 from headgate.producing.remote_server import RemoteServer
 from tests.faults.processes import start
-from tests.producing.remote_shelf import START, Shelf
+from tests.producing.remote_shelf import Shelf
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
+def shelf(tmp_path: Path) -> Shelf:
+    folder = tmp_path / "blocks"
+    folder.mkdir()
+    return Shelf(folder=folder)
 
 
 @pytest.fixture
@@ -28,20 +29,16 @@ def address(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(shelf: Shelf, address: Path, tmp_path: Path) -> Iterator[RemoteServer]:
-    spool = tmp_path / "spool"
-    spool.mkdir()
-    server = RemoteServer(
-        shelf.channel, address, spool_folder=spool, spool_bytes=1 << 20, patience=timedelta(seconds=0.5)
-    )
+def server(shelf: Shelf, address: Path) -> Iterator[RemoteServer]:
+    server = RemoteServer(shelf.channel, address, patience=timedelta(seconds=0.5))
     yield server
     server.close()
-    assert not list(spool.iterdir())
+    assert all(shelf.segments.values())
 
 
 @pytest.fixture
 def channel(server: RemoteServer, address: Path) -> Iterator[RemoteChannel]:
-    channel = RemoteChannel(address, "feed", clock=ManualClock(START))
+    channel = RemoteChannel(address, "feed")
     yield channel
     channel.close()
 

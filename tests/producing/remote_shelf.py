@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
+from headgate.capture.block_writer import OpenSegment, Put, create_segment
+from headgate.capture.frames import Block, Inline, check_rows, decode_rows
 from headgate.capture.shape import Shape
 from headgate.capture.source import SourceTable
 from headgate.delta.events import UPSERT
@@ -34,8 +39,8 @@ def visit(*seconds: int) -> tuple[str, pa.RecordBatch]:
     return "visits", Shape("feed", VISITS).build_many(given, UPSERT, 0)
 
 
-def archive(channel: RemoteChannel, *ids: int) -> None:
-    """Commits sales that stay with the producer until they are asked for."""
+def commit_lazily(channel: RemoteChannel, *ids: int) -> None:
+    """Commits sales that readers do not see yet."""
     assert channel.commit([sale(*ids)], lazy=True, durable=False) is not None
 
 
@@ -47,7 +52,6 @@ class Commit:
     """Of sales, or the seconds of visits."""
     durable: bool
     lazy: bool
-    commit_at: datetime | None
 
 
 @dataclass
@@ -58,17 +62,35 @@ class Shelf:
     commits: list[Commit] = field(default_factory=list)
     owners: dict[str, str] = field(default_factory=dict)
     attached: list[str] = field(default_factory=list)
-    pulls: list[Callable[[datetime | None], None]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     rows_seen: int = 0
     unseen: int = 0
+    flushed: list[Callable[[str], None]] = field(default_factory=list)
+    """Who hears why lazy commits are seen."""
     failure: Exception | None = None
     keep: bool = True
     lock: threading.Lock = field(default_factory=threading.Lock)
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp()))
+    segments: dict[str, bool] = field(default_factory=dict)
+    """Whether each is sealed."""
 
-    def channel(self, source: str | None, who: str) -> ShelfChannel:
+    def read(self, block: Block) -> pa.Table:
+        with (self.folder / block.segment).open("rb") as segment:
+            content = os.pread(segment.fileno(), block.length, block.offset)
+        check_rows(Inline(block.rows, 0, block.length, block.crc), content)
+        return decode_rows(content)
+
+    def see(self, reason: str) -> None:
+        """Lets readers see all lazy commits."""
+        if self.unseen:
+            self.unseen = 0
+            for flushed in self.flushed:
+                flushed(reason)
+
+    def channel(self, source: str | None, who: str, flushed: Callable[[str], None]) -> ShelfChannel:
         if source not in ("feed", None):
             raise UnknownTable(f"there is no source {source}", hint="it is called feed")
+        self.flushed.append(flushed)
         return ShelfChannel(self, "feed", who)
 
     @property
@@ -92,9 +114,6 @@ class ShelfChannel:
     @property
     def archives(self) -> int:
         return self._shelf.unseen
-
-    def on_demand(self, pull: Callable[[datetime | None], None]) -> None:
-        self._shelf.pulls.append(pull)
 
     def claim(self, tables: Collection[str]) -> None:
         with self._shelf.lock:
@@ -128,36 +147,48 @@ class ShelfChannel:
             raise KeyError("a mistake in the warehouse")
         return pa.table({"text": [text]})
 
-    def commit(
-        self,
-        rows: Iterable[tuple[str, pa.RecordBatch]],
-        *,
-        durable: bool = True,
-        lazy: bool = False,
-        commit_at: datetime | None = None,
-    ) -> datetime | None:
+    def open_segment(self) -> OpenSegment:
+        if self._shelf.failure is not None:
+            raise self._shelf.failure
+        name = f"{secrets.token_hex(8)}.blocks"
+        segment = create_segment(self._shelf.folder, name)
+        self._shelf.segments[name] = False
+        return segment
+
+    def seal_segments(self, names: Collection[str]) -> None:
+        self._shelf.segments |= dict.fromkeys(names, True)
+
+    def commit_blocks(self, puts: Sequence[Put], *, durable: bool, lazy: bool) -> datetime | None:
         ids: list[int] = []
         with self._shelf.lock:
             if self._shelf.failure is not None:
                 raise self._shelf.failure
-            for table, batch in rows:
-                self._shelf.rows_seen += batch.num_rows
+            for table, block in puts:
+                self._shelf.rows_seen += block.rows
                 if self._shelf.keep:
-                    ids.extend(batch.column("id" if table == "sales" else "seconds").to_pylist())
+                    ids.extend(self._shelf.read(block).column("id" if table == "sales" else "seconds").to_pylist())
             if self._shelf.keep and not ids:
                 return None
+            self._shelf.commits.append(Commit(tuple(ids), durable, lazy))
             self._shelf.unseen += lazy
-            self._shelf.commits.append(Commit(tuple(ids), durable, lazy, commit_at))
-            return commit_at or START + timedelta(seconds=len(self._shelf.commits))
+            if not lazy:
+                self._shelf.see("order")
+            return START + timedelta(seconds=len(self._shelf.commits))
+
+    # In the warehouse's own process rows would come in here.
+    def commit(self, rows: object, *, durable: bool = True, lazy: bool = False) -> datetime | None:
+        raise NotImplementedError
 
     def flush(self, upto: datetime | None = None) -> None:
-        self._shelf.calls.append("flush")
-        self._shelf.unseen = 0
+        self._shelf.calls.append("flush" if upto is None else f"flush {upto:%S}")
+        self._shelf.see("policy")
 
     def materialize(self) -> None:
         self._shelf.calls.append("materialize")
+        self._shelf.see("materialize")
 
     def close(self) -> None:
+        self._shelf.see("close")
         with self._shelf.lock:
             self._shelf.owners = {t: owner for t, owner in self._shelf.owners.items() if owner != self._who}
             self._shelf.attached.remove(self._who)
@@ -182,10 +213,10 @@ def main(address: str, action: str) -> None:
     match action:
         case "send":
             channel.commit(rows())
-        case "archive":
+        case "lazy":
             channel.commit([sale(1, 2)], lazy=True, durable=False)
             channel.commit([sale(3)], lazy=True, durable=False)
-            pause("archived")
+            pause("committed")
         case "many":
             given = pa.record_batch({"id": range(1 << 20), "price": [0.5] * (1 << 20)})
             batch = Shape("feed", SALES).build_many(given, UPSERT, 0)

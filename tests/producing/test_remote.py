@@ -1,11 +1,9 @@
-"""Producers behind the warehouse's socket: calls, commits, lazy commits and demands."""
+"""Producers behind the warehouse's socket: calls, commits and lazy commits."""
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 from pyspark.sql.types import StructType
 
 from headgate.capture.source import SourceTable
-from headgate.clock import ManualClock
 from headgate.errors import (
     DefiniteError,
     Location,
@@ -24,8 +21,7 @@ from headgate.errors import (
 )
 from headgate.producing.remote import RemoteChannel
 from headgate.producing.remote_server import RemoteServer
-from tests.producing.remote_shelf import START, Shelf, archive, sale, visit
-from tests.waiting import eventually
+from tests.producing.remote_shelf import START, Shelf, commit_lazily, sale, visit
 
 SECOND = timedelta(seconds=1)
 LOGGER = "headgate.producing.remote_producer"
@@ -142,204 +138,104 @@ def test_a_warehouses_error_leaves_nothing_behind(channel: RemoteChannel, shelf:
     assert shelf.ids == [2]
 
 
-def test_an_error_while_rows_arrive_is_told_at_the_end(channel: RemoteChannel, shelf: Shelf, tmp_path: Path) -> None:
-    many = sale(*range(100_000))
-    folder = tmp_path / "spool"
-    folder.rmdir()  # so that a transaction over the memory limit cannot be written out
+def test_a_segment_that_cannot_be_made_is_told_and_the_connection_goes_on(channel: RemoteChannel, shelf: Shelf) -> None:
+    shelf.folder.rename(shelf.folder.with_name("away"))
     with pytest.raises(DefiniteError, match="No such file"):
-        channel.commit([many] * 3)
-    folder.mkdir()
+        channel.commit([sale(1)])
+    shelf.folder.with_name("away").rename(shelf.folder)
     channel.commit([sale(2)])
     assert shelf.ids == [2]
 
 
-# Lazy commits and demands
+def test_a_producer_goes_on_with_another_segment_and_gives_the_full_one_back(
+    channel: RemoteChannel, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel._writer, "_segment_bytes", 2000)
+    for number in range(9):
+        channel.commit([sale(number)])
+    assert shelf.ids == list(range(9))
+    *full, last = shelf.segments.values()
+    assert len(full) > 1 and all(full) and not last
 
 
-def test_lazy_commits_stay_with_the_producer_until_they_are_flushed(channel: RemoteChannel, shelf: Shelf) -> None:
-    archive(channel, 1)
-    archive(channel, 2)
-    assert (shelf.commits, channel.archives) == ([], 2)
-    channel.flush()
-    assert [commit.ids for commit in shelf.commits] == [(1,), (2,)]
-    assert not any(commit.durable or commit.lazy for commit in shelf.commits)
-    assert channel.archives == 0
-
-
-def test_durable_lazy_commits_go_to_the_warehouse_at_once(channel: RemoteChannel, shelf: Shelf) -> None:
-    channel.commit([sale(1)], lazy=True, durable=True)
-    assert [(commit.durable, commit.lazy) for commit in shelf.commits] == [(True, True)]
-
-
-def test_a_demand_brings_what_was_committed_up_to_then(server: RemoteServer, address: Path, shelf: Shelf) -> None:
-    clock = ManualClock(START)
-    channel = RemoteChannel(address, "feed", clock=clock)
-    archive(channel, 2)
-    clock.set(START + 2 * SECOND)
-    archive(channel, 4)
-    clock.set(START + 3 * SECOND)
-    [pull] = shelf.pulls
-    pull(START + SECOND)
-    assert [(commit.ids, commit.commit_at) for commit in shelf.commits] == [((2,), START)]
-    pull(START + SECOND)
-    assert channel.archives == 1
-    pull(None)
-    assert [(commit.ids, commit.commit_at) for commit in shelf.commits[1:]] == [((4,), START + 2 * SECOND)]
-    channel.close()
-
-
-def test_an_empty_demand_moves_later_commits_behind_it(channel: RemoteChannel, shelf: Shelf) -> None:
-    archive(channel, 1)
-    [pull] = shelf.pulls
-    pull(None)
-    pull(START)
-    later = channel.commit([sale(2)], lazy=True, durable=False)
-    assert later is not None and later > START
-    assert shelf.ids == [1]
-
-
-def test_flush_up_to_an_instant_leaves_later_commits(server: RemoteServer, address: Path, shelf: Shelf) -> None:
-    clock = ManualClock(START)
-    channel = RemoteChannel(address, "feed", clock=clock)
-    archive(channel, 1)
-    clock.advance(SECOND)
-    archive(channel, 2)
-    channel.flush(START)
-    assert shelf.ids == [1]
-    channel.close()
+def test_a_commit_of_what_the_producer_did_not_write_is_refused(channel: RemoteChannel, shelf: Shelf) -> None:
+    channel.commit([sale(1)])
+    channel._wire.send(
+        {
+            "call": "commit",
+            "durable": True,
+            "lazy": False,
+            "blocks": [["sales", "another.blocks", 9, 100, 0, 1, 1, 0, None, None, 0, 0, 0]],
+        }
+    )
+    with pytest.raises(DefiniteError, match="did not write"):
+        channel._answer(channel._wire)
+    channel.commit([sale(2)])
     assert shelf.ids == [1, 2]
+
+
+# Lazy commits
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_commit_that_is_not_lazy_comes_after_the_lazy_ones(
+def test_lazy_commits_are_the_warehouses_at_once_and_seen_when_it_lets_them(
     channel: RemoteChannel, shelf: Shelf, durable: bool
 ) -> None:
-    archive(channel, 1)
-    archive(channel, 2)
-    channel.commit([sale(3)], durable=durable)
-    assert shelf.ids == [1, 2, 3]
+    for number in (1, 2):
+        channel.commit([sale(number)], lazy=True, durable=durable)
+    assert [(commit.ids, commit.durable, commit.lazy) for commit in shelf.commits] == [
+        ((1,), durable, True),
+        ((2,), durable, True),
+    ]
+    assert channel.archives == 2
+    channel.flush(START)
+    assert (channel.archives, shelf.calls) == (0, ["flush 00"])
 
 
-def test_a_lazy_commit_is_not_before_what_the_warehouse_committed(channel: RemoteChannel) -> None:
-    committed_at = channel.commit([sale(1)])
-    assert committed_at is not None and committed_at > START
-    assert channel.commit([sale(2)], lazy=True, durable=False) == committed_at
+def test_a_commit_that_is_not_lazy_comes_after_the_lazy_ones(channel: RemoteChannel, shelf: Shelf) -> None:
+    commit_lazily(channel, 1)
+    commit_lazily(channel, 2)
+    channel.commit([sale(3)])
+    assert shelf.ids == [1, 2, 3] and channel.archives == 0
 
 
-def test_every_call_sees_the_lazy_commits_before_it(channel: RemoteChannel) -> None:
-    archive(channel, 1)
-    assert channel.count("sales") == 1
-    archive(channel, 2)
-    assert channel.rows("sales")["id"].to_pylist() == [1, 2]
-
-
-def test_what_the_warehouse_could_not_take_stays_archived(channel: RemoteChannel, shelf: Shelf) -> None:
-    archive(channel, 1)
-    archive(channel, 2)
+def test_a_lazy_commit_that_the_warehouse_cannot_take_is_told(channel: RemoteChannel, shelf: Shelf) -> None:
+    commit_lazily(channel, 1)
     shelf.failure = StorageFull("the disk is full")
     with pytest.raises(StorageFull):
-        shelf.pulls[0](None)
-    with pytest.raises(StorageFull):
-        channel.flush()
-    assert channel.archives == 2
+        commit_lazily(channel, 2)
     shelf.failure = None
-    channel.flush()
-    assert shelf.ids == [1, 2]
+    commit_lazily(channel, 3)
+    assert shelf.ids == [1, 3] and channel.archives == 2
 
 
-def test_lazy_commits_beyond_the_memory_limit_are_flushed(server: RemoteServer, address: Path, shelf: Shelf) -> None:
-    limit = 3 * sale(1)[1].nbytes
-    channel = RemoteChannel(address, "feed", archive_bytes=limit)
-    held = []
-    for number in range(10):
-        channel.commit([sale(number)], lazy=True, durable=False)
-        held.append(channel.archives)
-    assert held == [1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
-    assert shelf.ids == list(range(8))
-    channel.commit((sale(number) for number in range(10, 30)), lazy=True, durable=False)
-    assert shelf.ids == list(range(30)) and len(shelf.commits) == 9 + 2
-    channel.close()
-
-
-def test_whoever_asks_hears_why_lazy_commits_were_flushed(server: RemoteServer, address: Path, shelf: Shelf) -> None:
-    heard: list[str] = []
-    channel = RemoteChannel(address, None, heard.append)
-    assert channel.source == "feed"
-
-    def archives_flushed_by(act: Callable[[], object]) -> None:
-        archive(channel, 1)
-        archive(channel, 2)
-        before = len(heard)
-        act()
-        eventually(lambda: len(heard) > before)
-
-    archives_flushed_by(channel.flush)
-    archives_flushed_by(channel.materialize)
-    archives_flushed_by(lambda: shelf.pulls[0](None))
-    archives_flushed_by(lambda: channel.commit([sale(0)]))
-    archive(channel, 3)
-    channel.close()
-    assert heard == ["policy", "materialize", "demand", "order", "close"]
-
-
-def test_durable_lazy_commits_in_the_warehouse_count_as_archives(
+def test_the_policy_hears_with_the_next_answer_why_lazy_commits_were_seen(
     server: RemoteServer, address: Path, shelf: Shelf
 ) -> None:
     heard: list[str] = []
-    channel = RemoteChannel(address, "feed", heard.append)
-    channel.commit([sale(1)], lazy=True)
-    assert (channel.archives, heard) == (1, [])
-    channel.flush()
-    assert (channel.archives, heard) == (0, ["policy"])
-    channel.flush()
-    assert heard == ["policy"]
+    channel = RemoteChannel(address, None, heard.append)
+    assert channel.source == "feed"
+    for act in (channel.flush, channel.materialize, lambda: channel.commit([sale(0)])):
+        commit_lazily(channel, 1)
+        commit_lazily(channel, 2)
+        act()
+    assert heard == ["policy", "materialize", "order"]
+    commit_lazily(channel, 3)
+    shelf.see("demand")
+    commit_lazily(channel, 4)
+    assert heard == ["policy", "materialize", "order", "demand"]
     channel.close()
-
-
-def test_a_policy_that_fails_does_not_stop_demands(
-    server: RemoteServer, address: Path, shelf: Shelf, caplog: pytest.LogCaptureFixture
-) -> None:
-    channel = RemoteChannel(address, "feed", lambda reason: [][len(reason)])
-    archive(channel, 1)
-    channel.flush()
-    archive(channel, 2)
-    channel.flush()
-    assert shelf.ids == [1, 2]
-    eventually(lambda: caplog.text.count("the policy failed when it heard of a flush") == 2)
-    channel.close()
-
-
-def test_close_flushes(channel: RemoteChannel, shelf: Shelf) -> None:
-    archive(channel, 1)
-    archive(channel, 2)
-    channel.close()
-    assert shelf.ids == [1, 2]
+    assert heard == ["policy", "materialize", "order", "demand", "close"]
     assert shelf.attached == []
 
 
-def test_demands_from_several_readers_while_the_producer_commits_take_every_commit_once_in_order(
-    channel: RemoteChannel, shelf: Shelf
+def test_a_policy_that_fails_stops_nothing(
+    server: RemoteServer, address: Path, shelf: Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:
-    archive(channel, 0)
-    done = threading.Event()
-
-    def demand() -> None:
-        while not done.is_set():
-            shelf.pulls[0](None)
-            time.sleep(0.001)
-
-    readers = [threading.Thread(target=demand) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    for number in range(1, 300):
-        lazy = number % 7 != 0
-        channel.commit([sale(number)], lazy=lazy, durable=False)
-        if number % 11 == 0:
-            channel.flush()
-    done.set()
-    for reader in readers:
-        reader.join()
-    channel.flush()
-    assert shelf.ids == list(range(300))
-    times = [commit.commit_at for commit in shelf.commits if commit.commit_at is not None]
-    assert times == sorted(times)
+    channel = RemoteChannel(address, "feed", lambda reason: [][len(reason)])
+    for number in (1, 2):
+        commit_lazily(channel, number)
+        channel.flush()
+    assert shelf.ids == [1, 2]
+    assert caplog.text.count("the policy failed when it heard of a flush") == 2
+    channel.close()

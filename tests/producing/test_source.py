@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
+from headgate.capture.locallog import LocalLog
 from headgate.capture.producer import Producer, ProducerSource
 from headgate.capture.shape import Shape
 from headgate.capture.source import SourceTable
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import ManualClock
 from headgate.delta.events import UPSERT
 from headgate.errors import ProducerBusy, TransactionError
@@ -42,7 +42,7 @@ class Shop:
 
     def __init__(self, folder: Path, unwritten_bytes: int = 1 << 20) -> None:
         self.clock = ManualClock(START)
-        self.log = StreamLog(folder, unwritten_bytes=unwritten_bytes)
+        self.log = LocalLog(folder, unwritten_bytes=unwritten_bytes)
         self.source = ProducerSource("dw", TABLES, self.log, self.clock)
 
     def at(self, number: float) -> None:
@@ -233,14 +233,14 @@ def test_what_was_not_durable_is_reported_after_a_crash(tmp_path: Path) -> None:
     producer.commit([rows("Y", (4, 4))], durable=False)
     assert shop.seen("X") == [(1, 1), (2, 2), (3, 3)]
     shutil.copytree(tmp_path / "log", tmp_path / "crashed")
-    again = StreamLog(tmp_path / "crashed")
+    again = LocalLog(tmp_path / "crashed")
     assert again.lost is not None
     assert (again.lost.commits, again.lost.rows) == (2, 3)
     source = ProducerSource("dw", TABLES, again, shop.clock)
     assert any("3 rows of 2 commits were lost" in alarm for alarm in source.status.alarms)
     assert again.end == 1
     source.close()
-    assert StreamLog(tmp_path / "crashed").lost is None
+    assert LocalLog(tmp_path / "crashed").lost is None
     shop.source.close()
 
 
@@ -248,7 +248,7 @@ def test_closing_makes_everything_durable(tmp_path: Path) -> None:
     shop = Shop(tmp_path / "log")
     shop.source.attach("the test").commit([rows("X", (1, 1))], durable=False)
     shop.source.close()
-    again = StreamLog(tmp_path / "log")
+    again = LocalLog(tmp_path / "log")
     assert again.lost is None and again.durable == 1
     again.close()
 

@@ -152,7 +152,7 @@ def test_rows_in_memory_are_in_the_ledger_only_once_they_are_durable(tmp_path: P
         assert ledger.to_pyarrow_table().num_rows > before
 
 
-def test_a_procedure_hears_only_of_rows_that_are_durable(tmp_path: Path) -> None:
+def test_procedures_and_subscribers_hear_only_of_rows_that_are_durable(tmp_path: Path) -> None:
     ends: list[tuple[int, int]] = []
     heard: list[tuple[int, int, int]] = []
 
@@ -169,6 +169,12 @@ def test_a_procedure_hears_only_of_rows_that_are_durable(tmp_path: Path) -> None
         assert log.durable < log.end
         opened.refresh()
         assert heard == [(1, 1, 10)]
+        with opened.subscribe("sold", opened.newest_job, max_staleness="any") as followed:
+            connection.cursor().execute("INSERT INTO sales VALUES (2, 1, 10)")
+            connection.commit()
+            assert rows_of(opened, "SELECT * FROM sold") == [(1, 2, 20)] and log.durable < log.end
+            piece = followed.next(60)
+            assert piece is not None and piece.rows.num_rows == 2 and log.durable == log.end
     assert ends and all(durable == end for durable, end in ends)
 
 
@@ -372,8 +378,8 @@ def test_connecting_opens_a_warehouse_that_nobody_has_open(tmp_path: Path) -> No
         assert rows_of(depot, "SELECT * FROM etl.sales") == [(1, 1, 1)]
 
 
-def test_a_bound_pulls_lazy_commits_out_of_another_process(tmp_path: Path) -> None:
-    """They are in that process alone until a reader needs them; one that asks for nothing new advances the time."""
+def test_a_bound_shows_lazy_commits_of_another_process(tmp_path: Path) -> None:
+    """They wait until a reader needs them; the producer hears of it with its next commit."""
     text = f"""
 import sys
 import headgate
@@ -383,13 +389,12 @@ from pathlib import Path
 with headgate.connect(
     project(Path({str(tmp_path)!r})), tables=["sales"], paramstyle="qmark", policy=OnDemand(), durable=False
 ) as connection:
-    for number in range(3):
+    for number in range(4):
         connection.cursor().execute("INSERT INTO sales VALUES (?, 1, 1)", (number,))
         connection.commit()
         print(connection.archives, flush=True)
-    sys.stdin.readline()
-    print(connection.archives, flush=True)
-    sys.stdin.readline()
+        if number >= 2:
+            sys.stdin.readline()
 """
     with open_depot(tmp_path) as depot:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
@@ -409,7 +414,7 @@ with headgate.connect(
         assert rows_of(depot, "SELECT COUNT(*) FROM etl.sales") == [(3,)]
         child.stdin.write("\n")
         child.stdin.flush()
-        assert child.stdout.readline().strip() == "0"
+        assert child.stdout.readline().strip() == "1"
         child.stdin.write("\n")
         child.stdin.close()
         assert child.wait() == 0

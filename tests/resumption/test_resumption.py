@@ -116,13 +116,10 @@ def pgbench(server: PostgresServer) -> Iterator[None]:
 
 
 def flip_a_byte(folder: Path, chance: random.Random, *, live: bool) -> None:
-    """Damages the newest stream log: of a live one a segment, which is only ever appended to, else any file."""
-    logs = [path for path in (folder / "warehouse/_headgate/streams/bank").glob("*") if path.name.isdigit()]
-    if not logs:
-        return
-    newest = max(logs, key=lambda path: int(path.name))
+    """Damages the stream log: of a live one a segment, which is only ever appended to, else any file."""
+    home = folder / "warehouse/_headgate/streams/bank"
     pattern = "*.segment" if live else "*"
-    files = sorted(path for path in newest.rglob(pattern) if path.is_file() and path.stat().st_size)
+    files = sorted(path for path in home.rglob(pattern) if path.is_file() and path.stat().st_size)
     if not files:
         return
     file = chance.choice(files)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
 from headgate.runtime.spark import collecting
 from headgate.runtime.spark.collecting import Collector
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.spark.views import Views, shape
 
 QUERIES = [
     "SELECT id, id * 2 AS twice FROM range(3)",
@@ -81,3 +84,19 @@ def test_nobody_waits_for_a_spark_that_is_gone(spark_sessions: SparkSessions, mo
     for _ in range(collector._most_at_work + 1):
         with pytest.raises(ConnectionError, match="Spark is gone"):
             collector.collect("SELECT 1 AS one")
+
+
+def test_columns_are_known_from_a_query_of_the_same_shape(spark_sessions: SparkSessions) -> None:
+    session = spark_sessions.small
+    collector, views = Collector(session), Views(session)
+    whole, exact = StructType().add("a", "long"), StructType().add("a", "decimal(10,2)")
+    found = []
+    for schema, values in ((whole, pa.array([1, 2])), (whole, pa.array([3, 4])), (exact, pa.array([Decimal("0.50")]))):
+        view = views.of_rows(pa.table({"a": values}), schema)
+        rows, columns = collector.collect(f"SELECT SUM(x.a) AS total FROM {view} x JOIN {view} y ON x.a = y.a")
+        assert columns == session.sql(f"SELECT SUM(a) AS total FROM {view}").schema
+        found.append(rows.to_pylist())
+    assert found == [[{"total": 3}], [{"total": 7}], [{"total": Decimal("0.50")}]]
+    assert len(collector._schemas) == 2
+    views.close()
+    assert shape(f"SELECT 1 FROM {view}") is None and shape("SELECT 1") is None

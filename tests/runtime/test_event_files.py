@@ -16,9 +16,9 @@ import pytest
 from pyspark import cloudpickle
 
 from headgate.capture.events import event_schema, row_schema
+from headgate.capture.locallog import LocalLog
 from headgate.capture.places import conform_events, spool
 from headgate.capture.segments import list_segments
-from headgate.capture.streamlog import StreamLog
 from headgate.dataflow.rules.replica import Kinds
 from headgate.delta.events import DELETE, OBSERVED, TRUNCATE, UPSERT
 from headgate.errors import HistoryLost
@@ -33,8 +33,8 @@ EVENTS = event_schema(ROWS)
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[StreamLog]:
-    found = StreamLog(tmp_path / "log", segment_bytes=4_000, transaction_bytes=4_000)
+def log(tmp_path: Path) -> Iterator[LocalLog]:
+    found = LocalLog(tmp_path / "log", segment_bytes=4_000, transaction_bytes=4_000)
     yield found
     found.close()
 
@@ -44,7 +44,7 @@ def rows(ids: list[int], op: int = UPSERT, unchanged: tuple[str, ...] = ()) -> p
     return pa.table([ids, names, [op] * len(ids), [list(unchanged)] * len(ids), list(range(len(ids)))], schema=ROWS)
 
 
-def fill(log: StreamLog, chosen: random.Random, count: int) -> None:
+def fill(log: LocalLog, chosen: random.Random, count: int) -> None:
     """Transactions alone, in groups, in memory and in files; some without rows of the table."""
     while log.end < count:
         position = log.end + 1
@@ -69,7 +69,7 @@ def taken(found: EventFiles) -> pa.Table:
 
 
 def test_executors_give_the_events_that_the_log_gives(
-    spark_sessions: SparkSessions, log: StreamLog, tmp_path: Path
+    spark_sessions: SparkSessions, log: LocalLog, tmp_path: Path
 ) -> None:
     chosen = random.Random(SEED)
     fill(log, chosen, 40)
@@ -87,7 +87,7 @@ def test_executors_give_the_events_that_the_log_gives(
     assert log.durable == log.end
 
 
-def test_footers_tell_what_the_events_are(spark_sessions: SparkSessions, log: StreamLog, tmp_path: Path) -> None:
+def test_footers_tell_what_the_events_are(spark_sessions: SparkSessions, log: LocalLog, tmp_path: Path) -> None:
     contents = {
         1: (rows([1, 2], DELETE), Kinds()),
         2: (rows([1], UPSERT, ("name",)), Kinds(partial=True)),
@@ -108,7 +108,7 @@ def test_footers_tell_what_the_events_are(spark_sessions: SparkSessions, log: St
     assert found.range_of("id") is None
 
 
-def test_a_file_in_the_order_of_its_key_has_one_event_per_key(log: StreamLog) -> None:
+def test_a_file_in_the_order_of_its_key_has_one_event_per_key(log: LocalLog) -> None:
     ids = list(range(1_000))
     contents = [ids, [*ids[:-1], 998], [*ids[500:], *ids[:500]], [*ids, *ids]]
     for position, content in enumerate(contents, 1):
@@ -123,7 +123,7 @@ def test_a_file_in_the_order_of_its_key_has_one_event_per_key(log: StreamLog) ->
 
 
 def test_events_from_before_a_column_was_added_or_widened_are_brought_to_the_columns_of_now(
-    spark_sessions: SparkSessions, log: StreamLog, tmp_path: Path
+    spark_sessions: SparkSessions, log: LocalLog, tmp_path: Path
 ) -> None:
     narrow = row_schema(pa.schema([("id", pa.int32())]))
     log.append(1, NOON, {"t": pa.table([[1], [UPSERT], [[]], [0]], schema=narrow)})
@@ -133,7 +133,7 @@ def test_events_from_before_a_column_was_added_or_widened_are_brought_to_the_col
     assert taken(found).select(["id", "name"]).to_pylist() == [{"id": 1, "name": None}, {"id": 2, "name": "name 2"}]
 
 
-def test_a_damaged_frame_is_a_loss(spark_sessions: SparkSessions, log: StreamLog, tmp_path: Path) -> None:
+def test_a_damaged_frame_is_a_loss(spark_sessions: SparkSessions, log: LocalLog, tmp_path: Path) -> None:
     for position in range(1, 9):
         log.append(position, NOON, {"t": rows([position] * 10)})
     segment = list_segments(log.folder)[0]
@@ -146,7 +146,7 @@ def test_a_damaged_frame_is_a_loss(spark_sessions: SparkSessions, log: StreamLog
     assert log.loss is not None
 
 
-def test_a_damaged_file_of_a_large_transaction_is_a_loss(log: StreamLog) -> None:
+def test_a_damaged_file_of_a_large_transaction_is_a_loss(log: LocalLog) -> None:
     log.append(1, NOON, {"t": rows(list(range(300)))})
     file = next(log.files_folder.iterdir())
     file.write_bytes(file.read_bytes()[:-20])
@@ -155,7 +155,7 @@ def test_a_damaged_file_of_a_large_transaction_is_a_loss(log: StreamLog) -> None
     assert log.loss is not None and log.loss.upto == 1
 
 
-def test_workers_need_no_package(log: StreamLog, tmp_path: Path) -> None:
+def test_workers_need_no_package(log: LocalLog, tmp_path: Path) -> None:
     log.append(1, NOON, {"t": rows([1, 2])})
     share = (3, log.places("t", 0, 1).frames)
     script = (

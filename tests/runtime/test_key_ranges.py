@@ -19,7 +19,7 @@ def test_neighbours_that_lie_close_become_one_range() -> None:
     "kind", ["k", "CAST(k AS INT)", "date_from_unix_date(CAST(k AS INT))", "timestamp_micros(k)"],
 )  # fmt: skip
 def test_a_condition_holds_for_every_key_and_not_between_the_ranges(spark_sessions: SparkSessions, kind: str) -> None:
-    views = BatchViews(spark_sessions.small, KeptViews())
+    views = BatchViews(spark_sessions.small, KeptViews(), 1_000)
     low, high = "SELECT id AS k FROM range(-50, 50)", "SELECT id AS k FROM range(90000, 90100)"
     text = f"SELECT {kind} AS key FROM ({low} UNION ALL {high} UNION ALL SELECT NULL AS k)"
     keys = views.of_frame(views.session.sql(text))
@@ -35,7 +35,7 @@ def test_a_condition_holds_for_every_key_and_not_between_the_ranges(spark_sessio
 
 
 def test_texts_have_no_ranges(spark_sessions: SparkSessions) -> None:
-    views = BatchViews(spark_sessions.small, KeptViews())
+    views = BatchViews(spark_sessions.small, KeptViews(), 1_000)
     keys = views.of_frame(views.session.sql("SELECT 'a' AS key"))
     assert within_ranges(views, keys, "key", views.session.table(keys).schema[0].dataType, "w.key") is None
     views.close()

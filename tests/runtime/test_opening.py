@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from headgate import Warehouse
+from headgate.errors import FlowFailed, StorageFull, TooStale
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.upkeep import upkeep
 from tests.scheduling.bank import deposit, open_bank, totals
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 FLOWS = """
 CREATE MATERIALIZED VIEW totals AS SELECT branch, SUM(balance) AS total FROM bank.accounts GROUP BY branch;
@@ -22,17 +26,24 @@ CREATE MATERIALIZED VIEW lowest AS SELECT branch, MIN(balance) AS total FROM ban
 TABLES = ("totals", "rich", "lowest")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, spark_sessions: SparkSessions) -> Path:
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory, spark_sessions: SparkSessions) -> Path:
     """A bank with three jobs, of which the first is folded, whose process is gone without having folded the others."""
-    bank = open_bank(tmp_path, FLOWS)
+    folder = tmp_path_factory.mktemp("bank")
+    bank = open_bank(folder, FLOWS)
     for number in range(1, 4):
         deposit(bank, (number, number % 2, 10 * number))
         bank.refresh()
         if number == 1:
             bank.materialize()
     bank.close(fold_seconds=0)
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def folder(left: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(left, tmp_path / "bank")
 
 
 @pytest.fixture
@@ -116,3 +127,90 @@ def test_without_the_file_of_types_spark_is_asked_again(folder: Path) -> None:
         with open_bank(folder, FLOWS) as bank:
             assert bank._engine.defining.analyses.asked > 0
             assert content(bank) == NEWEST
+
+
+CHANGED = """
+CREATE MATERIALIZED VIEW totals AS SELECT branch, SUM(balance) + 1 AS total FROM bank.accounts GROUP BY branch;
+CREATE MATERIALIZED VIEW rich AS SELECT branch, total FROM totals WHERE total > 10;
+CREATE MATERIALIZED VIEW lowest AS SELECT branch, MIN(balance) AS total FROM bank.accounts GROUP BY branch;
+CREATE MATERIALIZED VIEW counts AS SELECT branch, COUNT(*) AS total FROM bank.accounts GROUP BY branch;
+"""
+REBUILT = [{0: 21, 1: 41}, {0: 21, 1: 41}, {0: 20, 1: 10}]
+
+
+class Held:
+    """Holds commits to tables up until it is told to let them go."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def __call__(self, step: str) -> None:
+        if step == "before-commit":
+            assert self.released.wait(PATIENCE)
+
+
+def test_flows_that_have_to_be_built_keep_no_other_table_from_answering(folder: Path) -> None:
+    held = Held()
+    with ThreadPoolExecutor() as threads, open_bank(folder, CHANGED, step=held, build_later=True) as bank:
+        try:
+            assert totals(bank.sql("SELECT branch, total FROM lowest", max_staleness="any")) == {1: 10}
+            assert totals(bank.sql("SELECT branch, total FROM lowest")) == NEWEST[2]
+            opening = bank.status.opening
+            assert opening is not None and opening.unbuilt == ("totals", "rich", "counts")
+            # Who asks for one of the flows waits for it, as long as the query's deadline lets it.
+            asked = threads.submit(lambda: content(bank, max_staleness="any"))
+            with pytest.raises(TooStale, match="counts could not be built in time"):
+                bank.sql("SELECT * FROM counts", max_staleness="any", deadline="50ms")
+            cancelled = bank.session()
+            waiting = threads.submit(lambda: cancelled.sql("SELECT * FROM counts"))
+            eventually(lambda: len(cancelled._interruptions) == 1)
+            cancelled.cancel()
+            assert "cancelled" in str(waiting.exception(PATIENCE))
+        finally:
+            held.released.set()
+        assert asked.result(PATIENCE) == REBUILT
+        assert totals(bank.sql("SELECT branch, total FROM counts", max_staleness="any")) == {0: 1, 1: 2}
+        eventually(lambda: bank.status.opening is None)
+        assert bank.failures == ()
+    with open_bank(folder, CHANGED) as bank:
+        assert bank.status.opening is None and content(bank, max_staleness="any") == REBUILT
+
+
+def test_a_flow_that_cannot_be_built_does_not_keep_the_warehouse_from_opening(folder: Path) -> None:
+    problems: list[Exception] = [StorageFull("the disk is full")]
+
+    def fail_once(step: str) -> None:
+        if step == "before-commit" and problems:
+            raise problems.pop()
+
+    with open_bank(folder, CHANGED, step=fail_once, build_later=True) as bank:
+        with pytest.raises(FlowFailed, match="flow counts could not be built: the disk is full"):
+            bank.sql("SELECT * FROM counts")
+        assert totals(bank.sql("SELECT branch, total FROM lowest")) == NEWEST[2]
+        assert "the disk is full" in str(bank.failures)
+        bank.resume()
+        assert content(bank) == REBUILT and bank.failures == ()
+
+
+def test_closing_breaks_off_what_is_built(folder: Path) -> None:
+    held = Held()
+    bank = open_bank(folder, CHANGED, step=held, build_later=True)
+    with ThreadPoolExecutor() as threads:
+        asked = threads.submit(lambda: bank.sql("SELECT * FROM counts"))
+        closed = threads.submit(bank.close)
+        eventually(lambda: bank._engine.defining.is_closing)
+        held.released.set()
+        closed.result(PATIENCE)
+        assert asked.exception(PATIENCE) is not None
+    with open_bank(folder, CHANGED) as bank:
+        assert content(bank, max_staleness="any") == REBUILT
+
+
+def test_flows_that_are_declared_while_others_are_built_come_after_them(folder: Path) -> None:
+    held = Held()
+    with ThreadPoolExecutor() as threads, open_bank(folder, CHANGED, step=held, build_later=True) as bank:
+        declared = threads.submit(lambda: bank.flow("poor", "SELECT branch FROM totals WHERE total < 30"))
+        held.released.set()
+        declared.result(PATIENCE)
+        assert [row["branch"] for row in bank.sql("SELECT branch FROM poor").collect()] == [0]
+        assert content(bank) == REBUILT

@@ -13,14 +13,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.capture.events import row_schema
-from headgate.capture.streamlog import StreamLog
+from headgate.capture.locallog import LocalLog
 from headgate.delta.changes import BEGINNING
 from headgate.errors import ConfigError
+from headgate.runtime.spark import sessions
 from headgate.runtime.spark.sessions import SparkSessions
 
 
-def test_each_session_has_its_own_settings(spark_sessions: SparkSessions) -> None:
-    small, bulk, query = spark_sessions.small, spark_sessions.bulk, spark_sessions.query
+def test_each_session_has_its_own_settings(
+    spark_sessions: SparkSessions, interpreted: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "LARGE", interpreted)
+    opened = SparkSessions({}, "as users have it")
+    small, bulk, query = opened.small, opened.bulk, opened.query
     assert small.conf.get("spark.sql.codegen.wholeStage") == "false"
     assert small.conf.get("spark.sql.adaptive.enabled") == "false"
     assert small.conf.get("spark.sql.shuffle.partitions") == "1"
@@ -53,7 +58,7 @@ def test_a_setting_that_spark_refuses_is_named(spark_sessions: SparkSessions) ->
 
 
 def test_spark_reads_the_files_of_a_large_transaction(spark_sessions: SparkSessions, tmp_path: Path) -> None:
-    log = StreamLog(tmp_path, transaction_bytes=1)
+    log = LocalLog(tmp_path, transaction_bytes=1)
     schema = row_schema(pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))]))
     at = datetime(2024, 1, 1, tzinfo=UTC)
     log.append(

@@ -8,6 +8,7 @@ from pathlib import Path
 import headgate
 from headgate import Procedure, Warehouse
 from headgate.clock import Clock
+from headgate.warehouse.store import Step, no_step
 
 SPARK = {
     "spark.master": "local[2]",
@@ -28,6 +29,8 @@ def open_bank(
     flows: str = FLOWS,
     procedures: Sequence[Procedure] = (),
     clock: Clock | None = None,
+    step: Step = no_step,
+    build_later: bool = False,
     **settings: object,
 ) -> Warehouse:
     """Opens the bank in a folder; its flows are one file."""
@@ -46,7 +49,7 @@ def open_bank(
         "background": {"system_jobs": False},
         **settings,
     }
-    return headgate.open(project, procedures=procedures, clock=clock)
+    return headgate.open(project, procedures=procedures, clock=clock, step=step, build_later=build_later)
 
 
 def deposit(warehouse: Warehouse, *accounts: tuple[int, int, int]) -> None:

@@ -101,5 +101,5 @@ def test_a_bound_goes_through_json(bound: Bound) -> None:
 
 
 def test_a_bound_reads_well() -> None:
-    assert str(Bound(seconds(600), seconds(5), "serve")) == "at most 10m stale, within 5s, else serve"
+    assert str(Bound(seconds(600), seconds(5), "serve")) == "at most 10 min stale, within 5 s, else serve"
     assert str(Bound(None, None, "fail")) == "any age"

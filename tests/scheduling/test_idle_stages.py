@@ -9,6 +9,7 @@ import pytest
 
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.stages.batch import Batch
 from tests.scheduling.bank import FLOWS, deposit, open_bank, totals
 
 
@@ -19,7 +20,7 @@ def test_what_nothing_has_changed_for_is_brought_forward_together(
     turns: list[list[str]] = []
 
     def noted(executor: Executor, stages: Any, *weight: int) -> None:
-        turns.append([stage.name for stage, _ in stages])
+        turns.append([stage.name for stage, *_ in stages])
         work(executor, stages, *weight)
 
     monkeypatch.setattr(Executor, "_work", noted)
@@ -37,3 +38,13 @@ def test_what_nothing_has_changed_for_is_brought_forward_together(
             )
             assert {table.through for table in bank.status.tables} == {account}
         assert totals(bank.sql("SELECT * FROM totals CURRENCY BOUND ANY")) == {1: 25}
+
+
+def test_what_a_batch_takes_counts_without_those_that_it_waits_for(
+    tmp_path: Path, spark_sessions: SparkSessions
+) -> None:
+    with open_bank(tmp_path) as bank:
+        batches = bank._engine.batches
+        slots = batches.sessions.slots
+        alongside = [tuple(f"stage {number}" for number in range(count)) for count in (0, 1, 4 * slots)]
+        assert [Batch(batches, alongside=each).share for each in alongside] == [1, 1, 0.25]

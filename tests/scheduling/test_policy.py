@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from headgate.delta.changes import BEGINNING, JobId
 from headgate.scheduling.policy import (
     CloseJob,
-    Cut,
     JoinJob,
     MaterializationSettings,
     Need,
     Offer,
     Overlays,
+    PlannedCut,
     ReuseJob,
     SystemJob,
     SystemJobSettings,
@@ -164,7 +164,7 @@ def test_no_need_no_cut() -> None:
     assert plan_cuts([], NOW, SECONDS, {}) == ()
 
 
-def done_at(cuts: Sequence[Cut]) -> dict[int, datetime]:
+def done_at(cuts: Sequence[PlannedCut]) -> dict[int, datetime]:
     """When each query is served, from the cuts' own sources."""
     end, found = NOW, {}
     for cut in cuts:
@@ -190,7 +190,7 @@ def partitions(needs: Sequence[Need]) -> Iterator[list[list[Need]]]:
             yield [*groups[:place], [first], *groups[place:]]
 
 
-def in_time(needs: Sequence[Need], cuts: Sequence[Cut]) -> bool:
+def in_time(needs: Sequence[Need], cuts: Sequence[PlannedCut]) -> bool:
     served = done_at(cuts)
     return all(each.deadline is None or served[each.query] <= each.deadline for each in needs)
 
@@ -216,7 +216,9 @@ def test_cuts_are_the_fewest_that_meet_all_deadlines(needs: list[Need], captured
         assert cut.sources == to_ask(cut.needs, captured)
         deadlines = [each.deadline or at(1e6) for each in cut.needs]
         assert deadlines == sorted(deadlines)
-    tried = [[Cut(to_ask(group, captured), tuple(group), "") for group in groups] for groups in partitions(needs)]
+    tried = [
+        [PlannedCut(to_ask(group, captured), tuple(group), "") for group in groups] for groups in partitions(needs)
+    ]
     possible = [len(groups) for groups in tried if in_time(needs, groups)]
     if possible:
         assert in_time(needs, cuts)
@@ -228,7 +230,7 @@ def test_cuts_are_the_fewest_that_meet_all_deadlines(needs: list[Need], captured
 @given(needs_of, st.dictionaries(st.sampled_from("abc"), st.integers(-3, 0).map(at)))
 def test_the_first_deadline_that_can_be_met_is_met(needs: list[Need], captured: dict[str, datetime]) -> None:
     def alone(each: Need) -> bool:
-        return in_time([each], [Cut(to_ask([each], captured), (each,), "")])
+        return in_time([each], [PlannedCut(to_ask([each], captured), (each,), "")])
 
     possible = [each for each in needs if each.deadline is not None and alone(each)]
     if possible:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame
 from headgate import Call, Procedure
 from headgate.errors import ConfigError, DefiniteError, FlowFailed
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.stages.procedures import ProcedureStage
 from tests.scheduling.bank import deposit, open_bank
 
 
@@ -99,6 +101,38 @@ def test_rows_that_a_procedure_returns_are_a_table_by_key(tmp_path: Path, spark_
             assert [tuple(row) for row in rows.collect()] == [(3, 14)]
         with bank.sql("SELECT best FROM best") as rows:
             assert [row.best for row in rows.collect()] == [14]
+
+
+@pytest.mark.parametrize("copies", [5, 30], ids=["of several jobs", "of one job"])
+def test_rows_that_are_too_many_for_the_driver_are_stored_in_parts(
+    tmp_path: Path, spark_sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    applied: list[int] = []
+    apply = ProcedureStage._apply
+
+    def noting(stage: ProcedureStage, made: dict[int, Any], *rest: Any) -> None:
+        applied.append(sum(found.rows.num_rows for found in made.values()))
+        apply(stage, made, *rest)  # type: ignore[arg-type]
+
+    def copied(changes: DataFrame, call: Call) -> DataFrame:
+        rows = changes.where("__weight > 0").selectExpr("id", f"explode(sequence(1, {copies})) AS n", "balance")
+        return rows.where("n < 30 OR balance > 1")
+
+    monkeypatch.setattr(ProcedureStage, "_apply", noting)
+    columns = {"id": "bigint", "n": "int", "balance": "bigint"}
+    procedure = Procedure("copied", "bank.accounts", copied, columns=columns, key=["id", "n"])
+    with open_bank(tmp_path, procedures=[procedure], limits={"batch_rows": 12}) as bank:
+        for number in range(4):
+            deposit(bank, (number, 1, 1))
+            bank.close_job()
+        deposit(bank, (9, 1, 4))
+        with bank.source("bank").transaction() as transaction:
+            transaction.update("accounts", {"id": 1, "branch": 1, "balance": 5})
+        with bank.sql("SELECT id, count(*) AS n, max(balance) AS balance FROM copied GROUP BY id") as rows:
+            found = sorted(tuple(row) for row in rows.collect())
+        one = min(copies, 29)
+        assert found == [(0, one, 1), (1, copies, 5), (2, one, 1), (3, one, 1), (9, copies, 4)]
+    assert max(applied) <= 12
 
 
 def test_a_procedure_that_raises_is_named_and_goes_on_when_resumed(

@@ -85,10 +85,10 @@ def test_a_receipt_reads_well() -> None:
         notes=("the source shop is down",),
     )
     assert str(missed).splitlines() == [
-        "bound     at most 0s stale, within 5s, else fail",
-        "achieved  2024-01-01 11:59:58.000+00:00, 2s stale on arrival: missed",
+        "bound     at most 0 s stale, within 5 s, else fail",
+        "achieved  2024-01-01 11:59:58.000+00:00, 2 s stale on arrival: missed",
         "job       17, closed for this query: no job is fresh enough",
-        "source    shop: lag 2s, position 4711, asked, clock +0s ±300us",
+        "source    shop: lag 2 s, position 4711, asked, clock +0 s ±300 µs",
         "          shop: rows deleted at the source may still be here",
         "waited    0.938 s (capture 0.250, queue 0.125, spark 0.500, read 0.062)",
         "work      2 jobs, 1,234 rows",

@@ -112,7 +112,7 @@ def test_a_text_is_read_as_in_the_file(tmp_path: Path, name: str, text: str, val
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("sources.shop.pace.w", 1.5, r"sources\.shop\.pace\.w.* less than or equal to 1.*from 0"),
+        ("sources.shop.pace.w", 1.5, r"sources\.shop\.pace\.w.* is too large: 1\.5 .*from 0"),
         ("sources.shop.pace.w", "much", r"sources\.shop\.pace\.w.*a number from 0"),
         ("sources.shop.pace.gears", [{"period": "2s"}, {"period": "1s"}], r"pace\.gears.*follows.*shortest period"),
         ("retention.jobs", 0, r"retention\.jobs is too small: 0 \(the least is 1\)"),

@@ -60,7 +60,7 @@ def test_a_pinned_snapshot_stays_when_its_job_is_materialized_before_it_is_read(
 
 @pytest.mark.parametrize("how", ["collected", "lookup"])
 def test_rows_that_are_being_read_stay(table: VersionedTable, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    read = table._reader.rows
+    read = table._rows.reader.rows
 
     def meanwhile(*arguments: Any, **more: Any) -> pa.Table:
         monkeypatch.undo()
@@ -68,7 +68,7 @@ def test_rows_that_are_being_read_stay(table: VersionedTable, monkeypatch: pytes
         go_on(table)
         return read(*arguments, **more)
 
-    monkeypatch.setattr(table._reader, "rows", meanwhile)
+    monkeypatch.setattr(table._rows.reader, "rows", meanwhile)
     reads = {
         "collected": lambda: table.collected(JobId(1)),
         "lookup": lambda: table.lookup(("id",), pa.table({"id": [1]}), JobId(1), ("id", "n")),

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from headgate.errors import Cancelled, DefiniteError
-from headgate.runtime.spark.partitions import Batches, Part, ReadLimit
+from headgate.runtime.spark.partitions import AnswerPart, Batches, ReadLimit
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.receipt import Receipt, Waited
 from headgate.scheduling.warehouse import Warehouse
@@ -25,14 +25,14 @@ RECEIPT = Receipt(BOUND, AT, AT, 7, waited=Waited(0.01, 0.0, 0.2, 0.03), decisio
 
 def batches_of(rows: pa.Table, limit: ReadLimit) -> Batches:
     """Rows as one partition that Spark gave."""
-    return Batches(rows.schema, [Part(rows.num_rows, rows.nbytes, rows)], limit.bytes)
+    return Batches(rows.schema, [AnswerPart(rows.num_rows, rows.nbytes, rows)], limit.bytes)
 
 
-Script = Callable[["ScriptedSession", str], pa.Table]
+Script = Callable[["ScriptedSession", str], pa.Table | Batches]
 
 
 class ScriptedAnswer:
-    def __init__(self, owner: ScriptedWarehouse, rows: pa.Table, receipt: Receipt | None) -> None:
+    def __init__(self, owner: ScriptedWarehouse, rows: pa.Table | Batches, receipt: Receipt | None) -> None:
         self._owner = owner
         self._rows = rows
         self._receipt = receipt
@@ -45,7 +45,7 @@ class ScriptedAnswer:
         return self._receipt
 
     def read(self, limit: ReadLimit) -> Batches:
-        return batches_of(self._rows, limit)
+        return self._rows if isinstance(self._rows, Batches) else batches_of(self._rows, limit)
 
     def __enter__(self) -> ScriptedAnswer:
         self._owner.open_answers += 1
@@ -78,6 +78,9 @@ class ScriptedSession:
     def cancel(self) -> None:
         self._cancelled.set()
 
+    def say(self, freshness: object) -> None:
+        pass
+
 
 class ScriptedWarehouse:
     def __init__(self, script: Script, receipt: Receipt = RECEIPT, storage: Path = Path("/nowhere")) -> None:
@@ -94,6 +97,9 @@ class ScriptedWarehouse:
     def session(self) -> ScriptedSession:
         self.sessions.append(ScriptedSession(self))
         return self.sessions[-1]
+
+    def column_type(self, table: str, column: str) -> str | None:
+        return None
 
     @property
     def as_warehouse(self) -> Warehouse:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import DefiniteError
-from headgate.service.formats import arrow_pieces, in_parts, json_pieces
+from headgate.service.formats import in_parts, json_pieces
+from headgate.tabular import arrow_pieces
 
 AT = datetime(2024, 2, 29, 12, 30, 0, 250000, tzinfo=UTC)
 MANY = pa.table(

@@ -104,8 +104,8 @@ def test_a_large_request_without_a_length_is_refused(url: str) -> None:
         ({"sql": "SELECT 1", "session": "\udfff"}, "U+DFFF"),
         ({"\ud800": 1}, "U+D800"),
         ('{"sql": "SELECT 1", "job": ' + "1" * 1500 + "}", "more than 18 digits"),
-        ('{"sql": "SELECT 1", "deadline": 1e999}', "1e999 is no number"),
-        ('{"sql": "SELECT 1", "deadline": NaN}', "NaN is no number"),
+        ('{"sql": "SELECT 1", "deadline": 1e999}', "1e999 is not a number"),
+        ('{"sql": "SELECT 1", "deadline": NaN}', "NaN is not a number"),
         ({"sql": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}, "more than 32 levels"),
     ],
 )

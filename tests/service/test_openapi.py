@@ -9,7 +9,7 @@ import pytest
 from starlette.routing import Route
 
 from headgate.service.app import Service
-from headgate.service.bodies import BACKUP_FIELDS, CHANGE_FIELDS, QueryBody
+from headgate.service.bodies import BACKUP_FIELDS, CHANGE_FIELDS, LOAD_FIELDS, QUEUE_FIELDS, QueryBody
 from headgate.service.limits import ServiceLimits
 from headgate.service.openapi import document
 from headgate.service.restarts import Restarts
@@ -36,9 +36,15 @@ def test_a_query_has_the_documented_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "method", "fields"), [("/v1/settings", "patch", CHANGE_FIELDS), ("/v1/backup", "post", BACKUP_FIELDS)]
+    ("path", "method", "fields"),
+    [
+        ("/v1/settings", "patch", CHANGE_FIELDS),
+        ("/v1/backup", "post", BACKUP_FIELDS),
+        ("/v1/queue", "post", QUEUE_FIELDS),
+        ("/v1/load", "post", LOAD_FIELDS),
+    ],
 )
-def test_a_change_and_a_backup_have_the_documented_fields(path: str, method: str, fields: Mapping[str, object]) -> None:
+def test_changes_have_the_documented_fields(path: str, method: str, fields: Mapping[str, object]) -> None:
     body = document(LIMITS)["paths"][path][method]["requestBody"]
     schema = body["content"]["application/json"]["schema"]
     assert body["required"] and set(schema["properties"]) == set(fields) >= set(schema["required"])

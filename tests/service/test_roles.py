@@ -27,6 +27,8 @@ ADMINISTERED = [
     ("PATCH", "/v1/settings"),
     ("POST", "/v1/refresh"),
     ("POST", "/v1/resume"),
+    ("POST", "/v1/queue"),
+    ("POST", "/v1/load"),
     ("POST", "/v1/backup"),
     ("GET", "/v1/nothing"),
     ("DELETE", "/v1/query"),

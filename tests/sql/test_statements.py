@@ -57,9 +57,20 @@ def test_auto_cdc_defaults_to_type_1_and_takes_exceptions() -> None:
         ("CREATE MATERIALISED VIEW v AS SELECT 1", "did you mean MATERIALIZED?"),
         ("CREATE MATERIALIZED VIEW v\nSELECT 1", "f.sql:2:1: expected COMMENT, TBLPROPERTIES or AS and a query"),
         ("CREATE MATERIALIZED VIEW v AS", "expected a query, found the end of the statement"),
-        ("CREATE MATERIALIZED VIEW v TBLPROPERTIES ('misses' = 'x') AS SELECT 1", "known: lookup_miss"),
+        (
+            "CREATE MATERIALIZED VIEW v TBLPROPERTIES ('misses' = 'x') AS SELECT 1",
+            "known: advise, indexes, lookup_miss, place, range_column, ranges, target_lag",
+        ),
         ("CREATE MATERIALIZED VIEW v TBLPROPERTIES ('lookup_miss' = 'x') AS SELECT 1", "one of: unknown, drop, fail"),
-        ("CREATE STREAMING TABLE t (a INT)", "expected the end of the statement"),
+        (
+            "CREATE MATERIALIZED VIEW v TBLPROPERTIES ('ranges' = '0', 'range_column' = 'a') AS SELECT 1",
+            "give a whole number from 1 to 1000",
+        ),
+        (
+            "CREATE MATERIALIZED VIEW v TBLPROPERTIES ('ranges' = '4') AS SELECT 1",
+            "'ranges' and 'range_column' go together",
+        ),
+        ("CREATE STREAMING TABLE t (a INT)", "expected CONSTRAINT"),
         ("CREATE FLOW f AS AUTO CDC INTO t FROM x KEYS (a)", "name it as source.table"),
         ("CREATE FLOW f AS AUTO CDC INTO t FROM s.x", "expected KEYS"),
         ("CREATE FLOW f AS AUTO CDC INTO t FROM s.x KEYS (a) STORED AS SCD TYPE 3", "expected SCD TYPE 1 or 2"),

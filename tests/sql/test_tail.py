@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import DefiniteError
-from headgate.sql.tail import ANY, FreshnessClause, Setting, parse_setting, split_tail
+from headgate.sql.tail import ANY, FreshnessClause, SetStatement, parse_setting, split_tail
 
 MINUTES = timedelta(minutes=10)
 SECONDS = timedelta(seconds=5)
@@ -130,21 +130,21 @@ def test_clauses_come_in_any_order_and_case(
 @pytest.mark.parametrize(
     ("text", "setting"),
     [
-        ("SET max_staleness = '10m'", Setting("max_staleness", MINUTES)),
-        ("set MAX_STALENESS = any;", Setting("max_staleness", ANY)),
-        ("SET max_staleness = 'ANY'", Setting("max_staleness", ANY)),
-        ("SET deadline = 5 SEC", Setting("deadline", SECONDS)),
-        ("SET deadline TO '5s'", Setting("deadline", SECONDS)),
-        ("SET when_stale = 'Serve'", Setting("when_stale", "serve")),
-        ("SET when_stale = wait", Setting("when_stale", "wait")),
-        ("RESET max_staleness", Setting("max_staleness")),
-        (" -- all\n RESET ;", Setting(None)),
+        ("SET max_staleness = '10m'", SetStatement("max_staleness", MINUTES)),
+        ("set MAX_STALENESS = any;", SetStatement("max_staleness", ANY)),
+        ("SET max_staleness = 'ANY'", SetStatement("max_staleness", ANY)),
+        ("SET deadline = 5 SEC", SetStatement("deadline", SECONDS)),
+        ("SET deadline TO '5s'", SetStatement("deadline", SECONDS)),
+        ("SET when_stale = 'Serve'", SetStatement("when_stale", "serve")),
+        ("SET when_stale = wait", SetStatement("when_stale", "wait")),
+        ("RESET max_staleness", SetStatement("max_staleness")),
+        (" -- all\n RESET ;", SetStatement(None)),
         ("SELECT 1", None),
         ("SHOW TABLES", None),
         ("", None),
     ],
 )
-def test_a_session_sets_what_a_tail_says(text: str, setting: Setting | None) -> None:
+def test_a_session_sets_what_a_tail_says(text: str, setting: SetStatement | None) -> None:
     assert parse_setting(text) == setting
 
 
@@ -177,5 +177,5 @@ def test_settings_add_up_until_they_are_reset() -> None:
         assert setting is not None
         session = setting.applied_to(session)
     assert session == FreshnessClause(ANY, timedelta(seconds=6))
-    assert Setting("deadline").applied_to(session) == FreshnessClause(ANY)
-    assert Setting(None).applied_to(session) == FreshnessClause()
+    assert SetStatement("deadline").applied_to(session) == FreshnessClause(ANY)
+    assert SetStatement(None).applied_to(session) == FreshnessClause()

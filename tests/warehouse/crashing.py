@@ -82,15 +82,16 @@ def dying_at(number: int) -> Callable[[str], None]:
 
 
 def die_at_every_step(root: str) -> None:
-    """One process per step; the last comes to the end. They are forks of this one, so that nothing is imported twice."""
-    number, status = 0, -1
-    while status != 0:
+    """One process per step; the last comes to the end, or fails. They are forks of this one: nothing is imported twice."""
+    number, status = 0, signal.SIGKILL.value
+    while os.WIFSIGNALED(status):
         number += 1
         child = os.fork()
         if child == 0:
             run(f"{root}/{number}", dying_at(number))
             os._exit(0)
         _, status = os.waitpid(child, 0)
+    sys.exit(os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":

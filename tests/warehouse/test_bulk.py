@@ -19,14 +19,14 @@ from headgate.runtime.spark.sessions import SparkSessions
 from headgate.warehouse import bulk
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.borders import part_text
-from headgate.warehouse.changes import ChangeSet
+from headgate.warehouse.changes import ChangeSet, TooManyRows
 from headgate.warehouse.folding import Prepared
 from headgate.warehouse.problems import translate
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.versioned import VersionedTable
 from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Key, Model, Row, canonical, change_set
 
-LIMITS = FileLimits(rows_per_file=20, rows_per_group=8, local_rows=10)
+LIMITS = FileLimits(rows_per_file=20, rows_per_group=8, local_rows=10, driver_rows=100)
 
 
 def stored_changes(table: VersionedTable, spark: SparkSession, rows: list[Row], after: int, upto: int) -> ChangeSet:
@@ -47,10 +47,10 @@ def test_changes_in_files_behave_as_changes_in_memory(tmp_path: Path, spark: Spa
     first = model.run({(number, "x"): number for number in range(200)} | {(None, None): 7})
     table.apply(stored_changes(table, spark, first, 0, 1), JobId(1))
     assert values(table, spark, 1) == canonical(model.snapshots[1].values())
-    assert table.materialize(spark, JobId(1)).removes == ()
-    files = table.store.index.files
+    assert not len(table.materialize(spark, JobId(1)).removes)
+    files = table.store.index.paths
     assert len(files) >= 10 and table.rows == 201
-    footers = [pq.read_metadata(tmp_path / "t" / file.path) for file in files]
+    footers = [pq.read_metadata(tmp_path / "t" / file) for file in files]
     assert max(footer.row_group(group).num_rows for footer in footers for group in range(footer.num_row_groups)) == 8
 
     second = model.run({(number, "x"): None for number in range(0, 40, 3)} | {(None, None): 8, (500, "y"): 1})
@@ -58,7 +58,8 @@ def test_changes_in_files_behave_as_changes_in_memory(tmp_path: Path, spark: Spa
     table.apply(stored_changes(table, spark, second + third, 1, 3), JobId(3))
     fourth = model.run({(2, "x"): 9, (1, "x"): None})
     table.apply(change_set(spec, fourth, 3, 4), JobId(4))
-    keys = pa.table({spec.lead: pa.array([None, 0, 1, 2, 3, 500], spec.arrow_schema.field(spec.lead).type)})
+    asked = [None, 0, 1, 2, 3, 500] if spec is BY_KEY else [None, 0]
+    keys = pa.table({spec.lead: pa.array(asked, spec.arrow_schema.field(spec.lead).type)})
     wanted = set(keys.column(0).to_pylist())
     for job in (1, 2, 3, 4):
         rows = list(model.snapshots[job].values())
@@ -66,7 +67,7 @@ def test_changes_in_files_behave_as_changes_in_memory(tmp_path: Path, spark: Spa
         found = table.lookup((spec.lead,), keys, JobId(job), tuple(SCHEMA.names))
         assert canonical(found.to_pylist()) == canonical(found for found in rows if found[spec.lead] in wanted)
     prepared = table.materialize(spark, JobId(4))
-    assert prepared.removes
+    assert len(prepared.removes)
     if spec is BY_KEY:
         assert len(prepared.removes) < 6
     table.release(JobId(4))
@@ -136,12 +137,12 @@ def test_a_large_fold_cuts_rows_by_what_statistics_tell(
         prepared = table.materialize(spark, JobId(model.job))
         table.release(JobId(model.job))
         assert values(table, spark, model.job) == canonical(model.snapshots[model.job].values())
-        ranges = sorted((found.low, found.high) for file in table.store.index.files if (found := file.range("a")).low)
+        ranges = sorted(zip(table.store.index.lows, table.store.index.highs, strict=True))
         assert all(high < low for (_, high), (low, _) in pairwise(ranges))
         return prepared
 
     fold({(number, "x"): abs(number) for number in range(-1_000, 1_000)} | {(None, "x"): 1})
-    assert len(table.store.index.files) >= 100
+    assert len(table.store.index) >= 100
     # So many in their range that all of its files are rewritten, the one with NULL too; those outside are not.
     many = {(number, "x"): None if number % 3 else number + 1 for number in range(1_000)}
     removed = fold({**many, (None, "x"): 2, (5_000, "x"): 1}).removes
@@ -165,6 +166,39 @@ def test_a_fold_in_the_background_has_no_more_tasks_than_its_session_allows(
     tasks = [info.numTasks for stage in stages if (info := tracker.getStageInfo(stage)) is not None]
     assert tasks and max(tasks) == spark.sparkContext.defaultParallelism - 1 == 1
     assert values(table, spark, 1) == canonical(model.snapshots[1].values())
+
+
+def test_the_driver_never_holds_more_rows_than_it_may(tmp_path: Path, spark: SparkSession) -> None:
+    model = Model(BY_KEY)
+    limits = FileLimits(rows_per_file=20, driver_rows=30, lookup_bytes=0)
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=limits)
+    columns = tuple(SCHEMA.names)
+
+    def keys(last: int) -> pa.Table:
+        return pa.table({"a": list(range(last))})
+
+    def check(job: int) -> None:
+        for session in (None, spark):
+            assert table.lookup(("a",), keys(30), JobId(job), columns, session).num_rows == 30
+            with pytest.raises(TooManyRows):
+                table.lookup(("a",), keys(31), JobId(job), columns, session)
+        with pytest.raises(TooManyRows):
+            table.collected(JobId(job))
+        assert values(table, spark, job) == canonical(model.snapshots[job].values())
+
+    for job in (1, 2):
+        rows = model.run({(number, "x"): number for number in range(20 * job - 20, 20 * job)})
+        table.apply(change_set(BY_KEY, rows, job - 1, job), JobId(job))
+        assert table.has_files == (job == 2), "more than 30 rows are spilled"
+    check(2)
+    assert not len(table.materialize(spark, JobId(2)).removes)
+    table.release(JobId(2))
+    check(2)
+    table.apply(change_set(BY_KEY, model.run({(5, "x"): None, (7, "x"): 8}), 2, 3), JobId(3))
+    assert table.changes(JobId(2), JobId(3)).read(0).num_rows == 3, "rows in memory are no further ones"
+    table.apply(stored_changes(table, spark, model.run({(6, "x"): 9}), 3, 4), JobId(4))
+    assert len(table.materialize(None, JobId(4)).removes) == 1, "few changes in files are folded without Spark"
+    assert values(table, spark, 4) == canonical(model.snapshots[4].values())
 
 
 def test_a_lookup_in_many_bytes_goes_through_spark(tmp_path: Path, spark: SparkSession) -> None:
@@ -214,7 +248,12 @@ def test_replaced_rows_are_read_once_whatever_their_keys(tmp_path: Path, spark: 
 
 
 def plan(table: VersionedTable, spark: SparkSession, job: int) -> str:
-    return str(table.frame(spark, JobId(job))._jdf.queryExecution().executedPlan().toString())
+    short = spark.conf.get("spark.sql.maxPlanStringLength")
+    spark.conf.set("spark.sql.maxPlanStringLength", "1000000")
+    try:
+        return str(table.frame(spark, JobId(job))._jdf.queryExecution().executedPlan().toString())
+    finally:
+        spark.conf.set("spark.sql.maxPlanStringLength", short)
 
 
 def test_a_frame_takes_as_many_calls_into_java_for_many_files_as_for_few(
@@ -235,7 +274,7 @@ def test_a_frame_takes_as_many_calls_into_java_for_many_files_as_for_few(
         calls.clear()
         table.frame(spark, JobId(1))
         # Java objects that Python let go of are told of at any time.
-        counts[len(table.store.index.files)] = sum(not call.startswith("m\nd\n") for call in calls)
+        counts[len(table.store.index)] = sum(not call.startswith("m\nd\n") for call in calls)
         monkeypatch.undo()
         assert values(table, spark, 1) == canonical(model.snapshots[1].values())
     assert sorted(counts) == [2, 40] and len(set(counts.values())) == 1
@@ -247,20 +286,20 @@ def test_a_damaged_file_is_named_when_spark_reads_it(tmp_path: Path, spark: Spar
     table.apply(change_set(BY_KEY, model.run({(n, "x"): n for n in range(50)}), 0, 1), JobId(1))
     table.materialize(None, JobId(1))
     frame = table.frame(spark, JobId(1))
-    (file,) = table.store.index.files
-    path = tmp_path / "t" / file.path
-    path.write_bytes(path.read_bytes()[: file.bytes // 2])
+    (file,) = table.store.index.paths
+    path = tmp_path / "t" / file
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises((PySparkException, Py4JJavaError)) as caught:
         frame.collect()
     problem = translate(caught.value, table.store.folder)
-    assert isinstance(problem, CorruptWarehouse) and file.path in str(problem)
+    assert isinstance(problem, CorruptWarehouse) and file in str(problem)
 
 
 def test_timestamps_without_ranges_are_refused(tmp_path: Path, spark: SparkSession) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     model = Model(BY_KEY)
-    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY)
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=FileLimits(driver_rows=0))
     table.apply(stored_changes(table, spark, model.run({(1, "x"): 1}), 0, 1), JobId(1))
     with pytest.raises(EnvironmentProblem, match="TIMESTAMP_MICROS"):
         table.materialize(session, JobId(1))

@@ -38,6 +38,10 @@ def file(path: str, low: Any, high: Any, nulls: int | None = 0, rows: int = 10) 
     return DataFile(path, rows, 100, 0, {"k": Range(low, high, nulls)})
 
 
+def index_of(files: list[DataFile], kind: pa.DataType | None = None) -> FileIndex:
+    return FileIndex.of(files, "k", kind or pa.int64())
+
+
 ranges = st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 5), st.sampled_from([0, 1, None])), max_size=12)
 
 
@@ -53,7 +57,7 @@ def test_picked_files_are_those_whose_range_holds_a_value(
     files = [file(str(n), value(low), value(low + width), nulls) for n, (low, width, nulls) in enumerate(found)]
     files += [file("unknown", None, None, None), file("only nulls", None, None, 10)]
     types = {int: pa.int64(), str: pa.string(), Decimal: pa.decimal128(10, 2)}
-    picked = FileIndex(files, "k").pick(Wanted.of(pa.array([value(n) for n in wanted], types[kind])))
+    picked = index_of(files, types[kind]).pick(Wanted.of(pa.array([value(n) for n in wanted], types[kind])))
     expected = {
         str(number)
         for number, (low, width, nulls) in enumerate(found)
@@ -61,26 +65,34 @@ def test_picked_files_are_those_whose_range_holds_a_value(
     }
     expected |= {"unknown"} if wanted else set()
     expected |= {"only nulls"} if None in wanted else set()
-    assert {chosen.path for chosen in picked} == expected
+    assert set(picked.paths) == expected
 
 
 def test_nan_and_types_without_ranges_pick_every_file() -> None:
     files = [file("a", 1.0, 2.0), file("b", 5.0, 6.0)]
-    index = FileIndex(files, "k")
-    assert [chosen.path for chosen in index.pick(Wanted.of(pa.array([5.5])))] == ["b"]
-    assert index.pick(Wanted.of(pa.array([float("nan")]))) == tuple(files)
-    assert index.pick(Wanted.of(pa.array([b"x"]))) == tuple(files)
+    index = index_of(files, pa.float64())
+    assert index.pick(Wanted.of(pa.array([5.5]))).paths == ["b"]
+    assert index.pick(Wanted.of(pa.array([float("nan")]))).paths == ["a", "b"]
+    assert index.pick(Wanted.of(pa.array([b"x"]))).paths == ["a", "b"]
+
+
+def test_a_commit_takes_files_out_of_the_index_and_adds_some() -> None:
+    index = index_of([file(str(n), 10 * n, 10 * n + 9) for n in range(5)])
+    found = index.updated(index_of([file("new", 7, 12, rows=3)]), index.take(np.array([1, 3])))
+    assert found.paths == ["0", "2", "4", "new"]
+    assert (found.rows, found.bytes) == (33, 400) and index.paths == ["0", "1", "2", "3", "4"]
+    assert found.pick(Wanted.of(pa.array([8, 45]))).paths == ["0", "4", "new"]
 
 
 def test_files_of_one_value_are_never_merged_for_depth() -> None:
-    assert plan([file(str(n), 5, 5, rows=1000) for n in range(50)], "k", 1000) == []
+    assert plan(index_of([file(str(n), 5, 5, rows=1000) for n in range(50)]), 1000) == []
 
 
 def test_small_files_of_a_large_table_are_merged_over_several_folds() -> None:
-    files = [file(str(n), 10 * n, 10 * n + 9, rows=8) for n in range(40)]
-    groups = plan(files, "k", 64, limit=1_000)
+    files = index_of([file(str(n), 10 * n, 10 * n + 9, rows=8) for n in range(40)])
+    groups = plan(files, 64, limit=1_000)
     assert [len(group) for group in groups] == [8, 8]
-    assert sum(len(group) for group in plan(files, "k", 64)) == 40
+    assert sum(len(group) for group in plan(files, 64)) == 40
 
 
 def test_files_grow_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +105,7 @@ def test_files_grow_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyP
         rows = [{"id": job * 100 + number, "__job": job, "__weight": 1} for number in range(25)]
         table.apply(change_set(spec, rows, job - 1, job), JobId(job))
         table.materialize(None, JobId(job))
-    assert table.rows == 800 and len(table.store.index.files) <= 16
+    assert table.rows == 800 and len(table.store.index) <= 16
 
 
 def test_a_row_group_of_nulls_leaves_the_range_of_its_file_known(tmp_path: Path) -> None:
@@ -109,8 +121,8 @@ def test_a_lookup_reads_only_the_row_groups_that_can_hold_its_keys(tmp_path: Pat
     rows = [{"k": n, "v": n, "__job": 1, "__weight": 1} for n in range(64)]
     table.apply(change_set(LONG, rows, 0, 1), JobId(1))
     table.materialize(None, JobId(1))
-    (stored,) = table.store.index.files
-    spoil_row_group(tmp_path / "t" / stored.path, 3)
+    (stored,) = table.store.index.paths
+    spoil_row_group(tmp_path / "t" / stored, 3)
     found = table.lookup(("k",), pa.table({"k": [5, 60]}), JobId(1), ("k", "v"))
     assert found.column("v").to_pylist() == [5, 60]
     with pytest.raises(CorruptWarehouse):
@@ -138,7 +150,7 @@ def test_scattered_inserts_and_small_folds_keep_the_files_of_a_key_few(tmp_path:
         table.release(JobId(job))
     index = table.store.index
     assert index.rows == 15_000
-    assert len(index.files) < 2 * 150
+    assert len(index) < 2 * 150
     opened = [len(index.pick(Wanted.of(pa.array([key])))) for key in range(0, 20_000, 97)]
     assert max(opened) <= 2 * DEPTH and sum(opened) / len(opened) <= DEPTH
 
@@ -149,7 +161,7 @@ def test_many_small_folds_at_the_end_do_not_leave_many_files(tmp_path: Path) -> 
         rows = [{"k": job * 10 + n, "v": job, "__job": job, "__weight": 1} for n in range(10)]
         table.apply(change_set(LONG, rows, job - 1, job), JobId(job))
         table.materialize(None, JobId(job))
-    assert table.rows == 600 and len(table.store.index.files) <= 20
+    assert table.rows == 600 and len(table.store.index) <= 20
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from headgate.errors import CorruptWarehouse
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.bulk import written_files
 from headgate.warehouse.files import FileWriter
+from headgate.warehouse.index import FileIndex
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile
 from headgate.warehouse.storage import Folder, StoredFile
@@ -49,15 +50,14 @@ def test_ranges_survive_the_log_for_every_type(tmp_path: Path) -> None:
     attempt = store.begin()
     rows = [row(number, f"b{number}" * 30, number) for number in range(1, 40)]
     files = FileWriter(store.folder, attempt, BY_KEY, 10).write(pa.Table.from_pylist(rows, schema=BY_KEY.arrow_schema))
-    store.commit(files, [])
+    store.commit(files)
     reopened = DeltaStore.open(Folder.at(tmp_path / "t"), BY_KEY)
     assert reopened.version == 1
-    written = {file.path: file for file in store.index.files}
-    assert len(reopened.index.files) == len(written) == 4
-    for file in reopened.index.files:
-        for name in ("a", "b", "number", "day", "moment", "amount", "ratio"):
-            assert file.range(name) == written[file.path].range(name), name
-        assert (file.rows, file.bytes) == (written[file.path].rows, written[file.path].bytes)
+    assert len(reopened.index) == len(files) == 4
+    for name in ("a", "b", "number", "day", "moment", "amount", "ratio"):
+        written = FileIndex.of(files, name, BY_KEY.arrow_schema.field(name).type).table.sort_by("path")
+        assert reopened.index_by(name).table.sort_by("path").equals(written), name
+    assert store.index.table.sort_by("path").equals(reopened.index.table.sort_by("path"))
 
 
 def test_spark_written_files_have_the_same_ranges(tmp_path: Path, spark: SparkSession) -> None:
@@ -87,16 +87,16 @@ def test_long_strings_are_cut_and_their_upper_bound_rounded_up(tmp_path: Path) -
 
 def test_a_foreign_commit_is_noticed_and_repaired(tmp_path: Path) -> None:
     owner = DeltaStore.open(Folder.at(tmp_path / "t"), PLAIN)
-    owner.commit(write(owner, [1, 2]), [])
+    owner.commit(write(owner, [1, 2]))
     former = DeltaStore.open(Folder.at(tmp_path / "t"), PLAIN)
     known = owner.version
-    former.commit(write(former, [99]), [])
+    former.commit(write(former, [99]))
     files = write(owner, [3])
     with pytest.raises(ForeignCommit) as caught:
-        owner.commit(files, [])
+        owner.commit(files)
     assert caught.value.known == known
     owner.repair(known)
-    owner.commit(files, [])
+    owner.commit(files)
     assert ids_of(tmp_path / "t") == [1, 2, 3]
 
 
@@ -104,11 +104,11 @@ def test_a_commit_on_a_version_that_was_cleaned_away_is_refused(tmp_path: Path) 
     former = DeltaStore.open(Folder.at(tmp_path / "t"), PLAIN)
     owner = DeltaStore.open(Folder.at(tmp_path / "t"), PLAIN)
     for number in range(120):
-        owner.commit(write(owner, [number]), [])
+        owner.commit(write(owner, [number]))
     owner.vacuum()
     assert not (tmp_path / "t" / "_delta_log" / f"{1:020d}.json").exists()
     with pytest.raises(ForeignCommit):
-        former.commit(write(former, [999]), [])
+        former.commit(write(former, [999]))
     assert ids_of(tmp_path / "t") == list(range(120))
     assert DeltaStore.open(Folder.at(tmp_path / "t"), PLAIN).version == 120
 
@@ -117,7 +117,7 @@ def test_the_number_of_log_files_stays_flat(tmp_path: Path) -> None:
     store = DeltaStore.open(Folder.at(tmp_path / "t"), PLAIN)
     counts = []
     for number in range(400):
-        store.commit(write(store, [number]), store.index.files)
+        store.commit(write(store, [number]), store.index)
         if number % 10 == 9:
             store.vacuum([store.version - 1])
             counts.append(len(list((tmp_path / "t").rglob("*"))))
@@ -128,9 +128,9 @@ def test_the_number_of_log_files_stays_flat(tmp_path: Path) -> None:
 
 def test_vacuum_keeps_what_a_kept_version_names_and_removes_the_rest(tmp_path: Path) -> None:
     store = DeltaStore.open(Folder.at(tmp_path / "t"), PLAIN)
-    first = store.commit(write(store, [1]), [])
-    store.commit(write(store, [2]), store.index.files)
-    store.commit(write(store, [3]), store.index.files)
+    first = store.commit(write(store, [1]))
+    store.commit(write(store, [2]), store.index)
+    store.commit(write(store, [3]), store.index)
     orphan = tmp_path / "t" / "0123" / "part-00000.parquet"
     orphan.parent.mkdir()
     pq.write_table(pa.table({"id": [5], "name": ["x"]}), orphan)
@@ -174,9 +174,7 @@ def test_readers_and_folds_go_on_while_vacuum_lists_the_files(tmp_path: Path) ->
     assert table.base_through == 3
     assert canonical(table.collected(JobId(3)).to_pylist()) == canonical(model.snapshots[3].values())
     table.vacuum()
-    assert {str(file.relative_to(tmp_path / "t")) for file in tmp_path.rglob("part-*")} == {
-        file.path for file in table.store.index.files
-    }
+    assert {str(file.relative_to(tmp_path / "t")) for file in tmp_path.rglob("part-*")} == set(table.store.index.paths)
 
 
 def test_other_readers_see_a_plain_delta_table(tmp_path: Path) -> None:
@@ -204,15 +202,16 @@ def test_a_damaged_data_file_is_named(tmp_path: Path, damage: str) -> None:
     rows = [{"id": number, "name": "x" * 50, "__job": 1, "__weight": 1} for number in range(500)]
     table.apply(change_set(PLAIN, rows, 0, 1), JobId(1))
     table.materialize(None, JobId(1))
-    (file,) = table.store.index.files
-    path = tmp_path / "t" / file.path
+    (file,) = table.store.index.paths
+    path = tmp_path / "t" / file
+    size = path.stat().st_size
     if damage == "missing":
         path.unlink()
     elif damage == "truncated":
-        path.write_bytes(path.read_bytes()[: file.bytes // 2])
+        path.write_bytes(path.read_bytes()[: size // 2])
     else:
         content = bytearray(path.read_bytes())
-        content[file.bytes // 3] ^= 0x55
+        content[size // 3] ^= 0x55
         path.write_bytes(content)
     fresh = VersionedTable.open(str(tmp_path / "t"), PLAIN, version=table.version, through=JobId(1))
     with pytest.raises(CorruptWarehouse, match=path.name):
@@ -223,7 +222,7 @@ def test_a_damaged_data_file_is_named(tmp_path: Path, damage: str) -> None:
 def test_a_damaged_log_is_named(tmp_path: Path, damage: str) -> None:
     store = DeltaStore.open(Folder.at(tmp_path / "t"), PLAIN)
     for number in range(4):
-        store.commit(write(store, [number]), [])
+        store.commit(write(store, [number]))
     entry = tmp_path / "t" / "_delta_log" / f"{2:020d}.json"
     if damage == "missing":
         entry.unlink()
@@ -237,5 +236,5 @@ def test_a_damaged_log_is_named(tmp_path: Path, damage: str) -> None:
 
 def test_the_note_of_a_commit_is_in_the_log(tmp_path: Path) -> None:
     store = DeltaStore.open(Folder.at(tmp_path / "t"), PLAIN)
-    store.commit(write(store, [1]), [], {"through": 7})
+    store.commit(write(store, [1]), note={"through": 7})
     assert json.loads(DeltaTable(tmp_path / "t").history(1)[0]["headgate"]) == {"through": 7}

@@ -97,7 +97,7 @@ class Run:
         for after in range(first, last + 1):
             changes = self.table.changes(JobId(after), last)
             total: dict[str, int] = {}
-            for found in changes.read().to_pylist() if changes is not None else []:
+            for found in changes.read(1_000_000).to_pylist() if changes is not None else []:
                 assert after < found.pop("__job") <= last
                 weight = found.pop("__weight")
                 text = canonical([found])[0]

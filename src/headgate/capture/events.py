@@ -37,6 +37,9 @@ TRANSACTION_FIELDS = (
 INCREASING = "headgate.increasing"
 """In the footer of a file of events: the columns, as JSON, in which every row has more than the row before."""
 
+DISTINCT = "headgate.distinct"
+"""In the footers of a transaction's files: the columns, as JSON, that no two events of its table share."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -3,7 +3,8 @@
     "HGF2" | header length u32 | body length u64 | crc32 of these lengths and the header u32 | header JSON | body
 
 The body is one Arrow IPC stream per table with small content; the header gives each stream's offset, length and crc32,
-and the Parquet files that hold the tables with large content. A group's rows of a table lie together, in the order of its
+the Parquet files that hold the tables with large content, and the blocks that writers put into segments of their own
+(`block_writer`): a frame with blocks alone is a commit record, metadata only. A group's rows of a table lie together, in the order of its
 transactions; the header says how many are whose. A frame is valid when all its checksums fit. `durable`
 is the position up to which the log was known to be on the disk when the frame was written: a damaged frame at or
 below a later frame's `durable` cannot be an interrupted write.
@@ -15,7 +16,8 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +50,33 @@ class SideFile:
     bytes: int
 
 
+class Block(NamedTuple):
+    """A table's rows in a segment that a writer wrote itself, as one Arrow IPC stream."""
+
+    segment: str
+    """The name of the file."""
+    offset: int
+    length: int
+    crc: int
+    rows: int
+    span: int
+    """More than any sequence number in it."""
+    salt: int
+    """A random number: the partition whose range holds it reads the block."""
+    low: int | str | None = None
+    """No row's key is less, by the first column of the key; None when that is not known. For pruning only."""
+    high: int | str | None = None
+    part: int = 0
+    """Which part of the transaction it belongs to ..."""
+    base: int = 0
+    """... and what is added to its sequence numbers, so that they follow those of the parts before."""
+    partition: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
     """The transactions of a frame in order: their positions, commit times, and how many rows of each table they have."""
@@ -73,6 +102,8 @@ class Header:
     inline: Mapping[str, Inline]
     files: Mapping[str, tuple[SideFile, ...]]
     """Only of a transaction that is alone in its frame."""
+    blocks: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    """Several of one table only of a transaction that is alone in its frame."""
 
     @property
     def first(self) -> int:
@@ -121,6 +152,8 @@ def encode_header(header: Header) -> bytes:
         "inline": {name: [p.rows, p.offset, p.length, p.crc] for name, p in header.inline.items()},
         "files": {name: [[f.name, f.rows, f.bytes] for f in files] for name, files in header.files.items()},
     }
+    if header.blocks:
+        payload["blocks"] = dict(header.blocks)
     text = json.dumps(payload, separators=(",", ":")).encode()
     lengths = struct.pack("<IQ", len(text), header.body_bytes)
     return _PREFIX.pack(MAGIC, len(text), header.body_bytes, zlib.crc32(text, zlib.crc32(lengths))) + text
@@ -157,6 +190,7 @@ def decode_header(prefix: bytes, text: bytes) -> Header:
         durable=payload["durable"],
         inline={name: Inline(*values) for name, values in payload["inline"].items()},
         files={name: tuple(SideFile(*values) for values in files) for name, files in payload["files"].items()},
+        blocks={name: tuple(Block(*each) for each in blocks) for name, blocks in payload.get("blocks", {}).items()},
     )
     if header.body_bytes != body_length:
         raise BadFrame("the frame's lengths contradict each other")

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from headgate.capture.events import Committed
 from headgate.capture.shape import Shape
 from headgate.capture.source import (
+    NO_LOADS,
     Capabilities,
     Sample,
     SourceFreshness,
@@ -46,6 +47,7 @@ class MemorySource:
     )
 
     unopened: HeadgateError | None = None
+    first_loads = NO_LOADS
 
     def __init__(self, name: str, tables: Mapping[str, SourceTable], log: StreamLog, clock: Clock) -> None:
         self.name = name
@@ -78,7 +80,9 @@ class MemorySource:
 
     @property
     def status(self) -> SourceStatus:
-        return SourceStatus(self.captured, self.log.held_bytes, self.log.limit_bytes, self.problems)
+        return SourceStatus(
+            self.captured, self.log.held_bytes, self.log.limit_bytes, self.problems, queue=self.log.queue
+        )
 
     @property
     def captured(self) -> SourceFreshness:

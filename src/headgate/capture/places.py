@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from headgate.capture.events import COMMIT_TIME, TRANSACTION_FIELDS, EventFile
 from headgate.capture.frames import BadFrame, Inline, Numbers, check_rows, decode_rows
+from headgate.delta.events import SEQUENCE
 
 _SHARE_BYTES = 8 << 20
 """What one task reads."""
@@ -38,8 +40,8 @@ class Stamps(NamedTuple):
     """Rows per transaction."""
 
 
-class Place(NamedTuple):
-    """Rows of one table in a frame: those of transactions that follow one another."""
+class RowsPlace(NamedTuple):
+    """Rows of one table in a frame or block: those of transactions that follow one another."""
 
     segment: str
     offset: int
@@ -47,27 +49,32 @@ class Place(NamedTuple):
     first: int
     """How many of the frame's rows come before."""
     stamps: Stamps
+    base: int = 0
+    """What is added to the rows' sequence numbers."""
+    partition: int = 0
+    """Which of the queue's partitions has them: one task reads rows of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
     """The events of one table in a range of positions, all of them on the disk."""
 
-    frames: tuple[Place, ...]
+    frames: tuple[RowsPlace, ...]
     files: tuple[EventFile, ...]
 
-    def shares(self, least: int) -> list[list[Place]]:
-        """The frames for so many tasks, or for more if they are large."""
+    def shares(self, least: int) -> list[list[RowsPlace]]:
+        """The frames for so many tasks, or for more if they are large; of each partition for at least one."""
         total = sum(place.inline.length for place in self.frames)
         most = max(1, min(_SHARE_BYTES, total // max(1, least)))
-        shares: list[list[Place]] = []
-        size = most
+        shares: list[list[RowsPlace]] = []
+        open_shares: dict[int, tuple[list[RowsPlace], int]] = {}
         for place in self.frames:
-            if size >= most:
-                shares.append([])
-                size = 0
-            shares[-1].append(place)
-            size += place.inline.length
+            share, size = open_shares.get(place.partition, (None, 0))
+            if share is None or size >= most:
+                share, size = [], 0
+                shares.append(share)
+            share.append(place)
+            open_shares[place.partition] = share, size + place.inline.length
         return shares
 
 
@@ -81,11 +88,15 @@ def conform_events(events: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def read_rows(place: Place, descriptor: int) -> pa.Table:
+def read_rows(place: RowsPlace, descriptor: int) -> pa.Table:
     """The rows of a place in its segment. Raises `BadFrame` if their bytes are damaged."""
     content = os.pread(descriptor, place.inline.length, place.offset)
     check_rows(place.inline, content)
-    return decode_rows(content).slice(place.first, int(place.stamps.counts.sum()))
+    rows = decode_rows(content).slice(place.first, int(place.stamps.counts.sum()))
+    if place.base:
+        column = rows.schema.get_field_index(SEQUENCE)
+        rows = rows.set_column(column, rows.schema.field(column), pc.add(rows.column(column), place.base))
+    return rows
 
 
 def stamped(rows: pa.Table, stamps: Stamps) -> pa.Table:
@@ -97,7 +108,7 @@ def stamped(rows: pa.Table, stamps: Stamps) -> pa.Table:
     return rows
 
 
-def spool(folder: str, schema: pa.Schema, share: tuple[int, Sequence[Place]]) -> tuple[str, str | None]:
+def spool(folder: str, schema: pa.Schema, share: tuple[int, Sequence[RowsPlace]]) -> tuple[str, str | None]:
     """What a task does: writes the events of its numbered share into a file, in order; gives its name, and what is damaged."""
     number, places = share
     context = TaskContext.get()
@@ -111,7 +122,7 @@ def spool(folder: str, schema: pa.Schema, share: tuple[int, Sequence[Place]]) ->
             try:
                 with Path(place.segment).open("rb") as segment:
                     rows = stamped(read_rows(place, segment.fileno()), place.stamps)
-            except BadFrame as error:
+            except (BadFrame, OSError) as error:
                 return file, f"{place.segment} at byte {place.offset}: {error}"
             held.append(conform_events(rows, schema))
             size += rows.nbytes

@@ -4,22 +4,23 @@
                       └ announced
 
 All commits of a source are one sequence and are announced in that order, so every cut has whole commits, and what one table
-shows fits what another one shows: the newest time that all tables can serve. A commit that is not durable is in memory until
-something that depends on it is made durable; a producer in another process may even keep its lazy commits there, and hands
-them over when they are demanded (`pull`).
+shows fits what another one shows: the newest time that all tables can serve. A commit that is not durable is in memory, or in a
+segment that was not synced, until something that depends on it is made durable.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 
 import pyarrow as pa
 
+from headgate.capture.block_writer import Put
 from headgate.capture.events import Committed
 from headgate.capture.memory import MemorySource
 from headgate.capture.shape import Shape
@@ -27,14 +28,11 @@ from headgate.capture.source import Sample, SourceFreshness, SourceStatus, Sourc
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.transaction import Transaction
 from headgate.clock import Clock
-from headgate.delta.changes import BEGINNING
 from headgate.errors import ProducerBusy, TransactionError
 
 _LOGGER = logging.getLogger(__name__)
 
 Rows = Iterable[tuple[str, pa.RecordBatch]]
-Pull = Callable[[datetime | None], None]
-"""Has a producer hand over all that it committed up to an instant, by default all."""
 Flushed = Callable[[str], None]
 """Hears why lazy commits were announced."""
 
@@ -54,8 +52,6 @@ class ProducerSource(MemorySource):
         self._announced = log.end
         self._lazy: list[_Lazy] = []
         self._owners: dict[str, Producer] = {}
-        self._producers: list[Producer] = []
-        self._pulled_at: dict[Producer, datetime] = {}
         if log.lost is not None:
             _LOGGER.warning("rows of producers were lost: source=%s; %s", name, self._loss())
 
@@ -80,10 +76,7 @@ class ProducerSource(MemorySource):
 
     def attach(self, who: str, flushed: Flushed | None = None) -> Producer:
         """A new producer, which has no table yet; `who` is named to others that want one of its tables."""
-        producer = Producer(self, who, flushed)
-        with self._commit_lock:
-            self._producers.append(producer)
-        return producer
+        return Producer(self, who, flushed)
 
     def claim(self, producer: Producer, tables: Collection[str]) -> None:
         with self._commit_lock:
@@ -106,9 +99,6 @@ class ProducerSource(MemorySource):
         self.flush(producer, None, "close")
         with self._commit_lock:
             self._owners = {table: owner for table, owner in self._owners.items() if owner is not producer}
-            if producer in self._producers:
-                self._producers.remove(producer)
-            self._pulled_at.pop(producer, None)
 
     # what readers see
 
@@ -117,21 +107,16 @@ class ProducerSource(MemorySource):
         """What is announced: all that was acknowledged before the first lazy commit that is not."""
         now = self._clock.now()
         with self._commit_lock:
-            times = [now, *(each.commit_at for each in self._lazy[:1])]
-            times += [self._pulled_at.get(each, BEGINNING) for each in self._producers if each.pull is not None]
-            return SourceFreshness(self._announced, min(times))
+            return SourceFreshness(self._announced, min([now, *(each.commit_at for each in self._lazy[:1])]))
 
     def sample(self, since: datetime | None = None) -> Sample:
         """The last commit; or, for whoever needs no more than was acknowledged before an instant, the last one before it."""
         now = self._clock.now()
         upto = now if since is None else min(since, now)
-        pulled = self._pull(upto)
         with self._commit_lock:
             later = next((each for each in self._lazy if since is not None and each.commit_at > upto), None)
             position = self.log.end if later is None else later.position - 1
-            # Of what producers keep to themselves it is known only up to the instant that they were asked for.
-            at = upto if pulled else now if later is None else later.commit_at
-            return Sample(at, position, timedelta(0), timedelta(0))
+            return Sample(now if later is None else later.commit_at, position, timedelta(0), timedelta(0))
 
     def capture(self, upto: Sample | datetime, window: timedelta) -> bool:
         """A demand: announces the lazy commits that are needed and no others."""
@@ -167,13 +152,20 @@ class ProducerSource(MemorySource):
             self.announce(max(due), reason)
 
     def commit(
-        self, producer: Producer, rows: Rows, *, durable: bool, lazy: bool, commit_at: datetime | None
+        self,
+        producer: Producer,
+        write: Callable[[datetime], Committed | None],
+        *,
+        durable: bool,
+        lazy: bool,
+        commit_at: datetime | None,
     ) -> Committed | None:
+        """Commits what `write` puts into the log at the commit time that it is given."""
         with self._commit_lock:
             now = self._clock.now() if commit_at is None else commit_at
             last = self.log.end_commit_at
             time = now if last is None else max(now, last)
-            committed = self._write(rows, time)
+            committed = write(time)
             if committed is None:
                 return None
             if lazy:
@@ -193,6 +185,7 @@ class ProducerSource(MemorySource):
             self.log.limit_bytes,
             self.problems,
             waiting=len(self._lazy),
+            queue=self.log.queue,
             alarms=lost,
         )
 
@@ -204,18 +197,11 @@ class ProducerSource(MemorySource):
             " load them again"
         )
 
-    def _pull(self, upto: datetime) -> bool:
-        """Has producers hand over what they keep to themselves; tells whether any of them may."""
-        with self._commit_lock:
-            pulls = [(each, each.pull) for each in self._producers if each.pull is not None]
-        for producer, pull in pulls:
-            pull(upto)
-            with self._commit_lock:
-                if producer in self._producers:
-                    self._pulled_at[producer] = max(upto, self._pulled_at.get(producer, upto))
-        return bool(pulls)
+    def write_blocks(self, puts: Sequence[Put], synced: bool, time: datetime) -> Committed | None:
+        """References to what a producer in another process wrote itself."""
+        return self.log.append_blocks(self.log.end + 1, time, [puts], synced=synced) if puts else None
 
-    def _write(self, rows: Rows, time: datetime) -> Committed | None:
+    def write(self, rows: Rows, time: datetime) -> Committed | None:
         """Into memory, or into files when it is more than memory should hold."""
         batches: dict[str, list[pa.RecordBatch]] = {}
         size = 0
@@ -245,7 +231,6 @@ class Producer:
     def __init__(self, source: ProducerSource, who: str, flushed: Flushed | None) -> None:
         self.source = source
         self.who = who
-        self.pull: Pull | None = None
         self._flushed = flushed
 
     def claim(self, tables: Collection[str]) -> None:
@@ -256,7 +241,13 @@ class Producer:
         self, rows: Rows, *, durable: bool = True, lazy: bool = False, commit_at: datetime | None = None
     ) -> Committed | None:
         """Commits one transaction of event rows; None when there are none."""
-        return self.source.commit(self, rows, durable=durable, lazy=lazy, commit_at=commit_at)
+        write = partial(self.source.write, rows)
+        return self.source.commit(self, write, durable=durable, lazy=lazy, commit_at=commit_at)
+
+    def commit_blocks(self, puts: Sequence[Put], *, durable: bool = True, lazy: bool = False) -> Committed | None:
+        """The same for rows that are in segments of the log, on the disk already if the commit is to be durable."""
+        write = partial(self.source.write_blocks, puts, durable)
+        return self.source.commit(self, write, durable=durable, lazy=lazy, commit_at=None)
 
     @property
     def archives(self) -> list[datetime]:

@@ -1,9 +1,9 @@
 """Reading the ranges of a load: several at a time, somewhere, in bounded memory.
 
-    ranges ──► read(range), each by itself ──► batches of event rows, in the order in which they are there
+    few rows     threads of this process: read(range) ──► batches of event rows, in the order in which they are there
+    many rows    others (`LargeLoads`): read(range) ──► a file of events for each range; only its name comes back
 
-Ranges and `read` can be pickled, so that `read` may run in another process or on another machine. Threads of this
-process are enough for most tables; whoever has more to offer passes it in as `LargeLoads`.
+Ranges and `read` can be pickled, so that `read` may run in another process or on another machine.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
+from headgate.capture.events_file import EventsFile
+
 Range = TypeVar("Range")
 Read = Callable[[Range], Generator[pa.RecordBatch, None, None]]
 Batches = Generator[tuple[Range, pa.RecordBatch], None, None]
@@ -26,11 +28,26 @@ THREADS = 4
 _LOOK_SECONDS = 0.05
 
 
-class ReadRanges(Protocol):
-    """Runs `read` on every range; the generator ends, or is closed, only when nothing runs any more."""
+RANGE_BITS = 32
+"""A range has fewer rows than two to this power: its events are numbered from its own number, shifted, on."""
 
-    def __call__(self, ranges: Sequence[Range], read: Read[Range], folder: Path) -> Batches[Range]:
-        """`folder` may take files on the way; what a crash leaves there is deleted by the folder's owner."""
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a transaction gives to its events."""
+
+    position: int
+    commit_at: int
+    """In microseconds since 1970."""
+
+
+class ReadRanges(Protocol):
+    """Has `read` run on every range; the generator ends, or is closed, only when nothing runs any more."""
+
+    def __call__(
+        self, ranges: Sequence[Range], read: Read[Range], stamp: Stamp, spool: Path, files: Path
+    ) -> Generator[tuple[Range, EventsFile], None, None]:
+        """The files of events, each on the disk in `files` when it is given; `spool` is emptied by its owner after a crash."""
         ...
 
 
@@ -42,7 +59,7 @@ class LargeLoads:
     beyond: int
 
 
-def in_threads(ranges: Sequence[Range], read: Read[Range], folder: Path | None = None) -> Batches[Range]:
+def in_threads(ranges: Sequence[Range], read: Read[Range]) -> Batches[Range]:
     """Reads in this process, without files."""
     waiting = list(reversed(ranges))
     found: Queue[tuple[Range, pa.RecordBatch] | BaseException] = Queue(THREADS)

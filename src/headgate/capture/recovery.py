@@ -3,20 +3,34 @@
 A write that was cut short was acknowledged to nobody and is cut off. Anything else that is missing is a loss. Four things
 tell: the log's mark (`mark`), what the ledger says of it, the frames behind a damaged place, and each frame's `durable`,
 which the frame before it must reach. A loss is noted (`loss`) before the log goes on with what is whole.
+
+Segments of former owners are only read, because a former owner that was paused may still write to them: their frames
+count up to a byte, which the manifest names (`log_manifest`), and the log goes on in a segment of its own.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.capture.durable import read_checked
+from headgate.capture.block_segments import problem_of
+from headgate.capture.durable import read_checked, sync_file
+from headgate.capture.log_manifest import FormerSegment
 from headgate.capture.loss import Loss, Losses
-from headgate.capture.segments import FrameEntry, SegmentScan, list_segments, rewrite_segment, scan_segment
+from headgate.capture.segments import (
+    SUFFIX,
+    FrameEntry,
+    SegmentScan,
+    list_segments,
+    rewrite_segment,
+    scan_segment,
+    segment_number,
+)
 from headgate.mark import DamagedMark, Reach, read_mark
 
 
@@ -31,6 +45,8 @@ class Expected:
 
 
 UNKNOWN = Expected()
+_LEFT = "left-"
+"""What begins the names of folders that opening takes out of the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +58,22 @@ class Recovered:
     entries: list[FrameEntry]
     end: int
     losses: Losses
+    former: tuple[FormerSegment, ...] = ()
+    """The segments of former owners that have some of them."""
     active: Path | None = None
     size: int = 0
     descriptor: int | None = None
 
 
-def recover(folder: Path, files: Path, expected: Expected) -> Recovered:
-    """Finds what the log holds; what was lost since it was opened last is noted first."""
+def recover(
+    folder: Path, files: Path, blocks: Path, expected: Expected, former: Sequence[SegmentScan] = ()
+) -> Recovered:
+    """Finds what the log holds; what was lost since it was opened last is noted first.
+
+    `former` are the segments of former owners; those in the folder follow them, or are later versions of them.
+    """
     losses = Losses.read(folder)
-    search = _Search(folder, files, expected, losses)
+    search = _Search(folder, files, blocks, expected, losses, former)
     if (loss := search.loss()) is not None:
         losses = losses.with_loss(loss)
         losses.write(folder)
@@ -61,20 +84,34 @@ def recover(folder: Path, files: Path, expected: Expected) -> Recovered:
     end = max(ends)
     kept = [entry for entry in entries if entry.header.position > search.trimmed]
     segments = list_segments(folder)
-    if not segments:
-        return Recovered(search.trimmed, search.trimmed_at, kept, end, losses)
+    # What is left of an earlier segment is not written any further.
+    is_active = bool(segments) and segment_number(segments[-1]) == search.newest
+    used = search.former({entry.segment for entry in kept}, or_last=not is_active)
+    if not is_active:
+        return Recovered(search.trimmed, search.trimmed_at, kept, end, losses, used)
     descriptor = os.open(segments[-1], os.O_WRONLY | os.O_APPEND)
     size = os.fstat(descriptor).st_size
-    return Recovered(search.trimmed, search.trimmed_at, kept, end, losses, segments[-1], size, descriptor)
+    return Recovered(search.trimmed, search.trimmed_at, kept, end, losses, used, segments[-1], size, descriptor)
 
 
 class _Search:
     """Goes through a log's files once, and finds the first place where something is missing."""
 
-    def __init__(self, folder: Path, files: Path, expected: Expected, known: Losses) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        files: Path,
+        blocks: Path,
+        expected: Expected,
+        known: Losses,
+        former: Sequence[SegmentScan],
+    ) -> None:
         self._folder = folder
         self._known = known
         self._files = files
+        self._blocks = blocks
+        self._is_torn = False
+        """A crash left a commit record without its rows, which nobody was told of; nor of any that follows."""
         self._after: int | None = None
         """Everything up to here is there, when something behind it is not ..."""
         self._where, self._what = folder, ""
@@ -87,7 +124,9 @@ class _Search:
         segments = list_segments(folder)
         # Rows that could not be read may be what the noted loss is about.
         suspicious = known.open is not None
-        self._scans = [scan_segment(segment, bodies=suspicious or segment == segments[-1]) for segment in segments]
+        own = [scan_segment(segment, bodies=suspicious or segment == segments[-1]) for segment in segments]
+        by_number = {scan.number: scan for scan in (*former, *own)}
+        self._scans = [by_number[number] for number in sorted(by_number)]
         for scan in self._scans:
             self._walk(scan)
         self._compare(expected)
@@ -102,15 +141,30 @@ class _Search:
         found: list[FrameEntry] = []
         for scan in self._scans:
             kept = self._keep[scan.segment]
+            is_own = scan.segment.parent == self._folder
             if not scan.end and not kept:
-                scan.segment.unlink()
+                if is_own:
+                    scan.segment.unlink()
             elif kept != scan.entries:
-                found += rewrite_segment(scan.segment, kept)
+                found += rewrite_segment(scan.segment, kept, self._folder)[1]
             else:
-                if scan.segment.stat().st_size != scan.end:
+                if not is_own:
+                    sync_file(scan.segment)
+                elif scan.segment.stat().st_size != scan.end:
                     _cut(scan.segment, scan.end)
                 found += kept
         return found
+
+    @property
+    def newest(self) -> int:
+        """The number of the last segment."""
+        return max((scan.number for scan in self._scans), default=0)
+
+    def former(self, used: Collection[Path], *, or_last: bool) -> tuple[FormerSegment, ...]:
+        """The segments of former owners that are used, or at least the last one, which the mark tells of."""
+        scans = [scan for scan in self._scans if scan.segment.parent != self._folder and scan.entries]
+        last = scans[-1:] if or_last else []
+        return tuple(FormerSegment(scan.segment, scan.end) for scan in scans if scan.segment in used or scan in last)
 
     def _read_trimmed(self) -> tuple[int, int | None]:
         file = self._folder / "trimmed"
@@ -161,7 +215,18 @@ class _Search:
         end = max(self._last, self.trimmed)
         if header.durable > end and not self._known.explains(end, header.durable):
             self._note(self._last, entry.segment, f"transactions before {header.first} are missing")
+        elif self._is_torn:
+            return
         self._upto = header.position
+        # A former owner, too, deletes the blocks of what was let go.
+        problem = self._block_problem(entry) if header.position > self.trimmed else None
+        if problem is not None:
+            if self.reach is not None and self.reach.position < header.position:
+                self._is_torn = True
+                return
+            self._note(self._last, *problem)
+            self._last = header.position
+            return
         for sides in header.files.values() if header.position > self.trimmed else ():
             for side in sides:
                 file = self._files / side.name
@@ -171,6 +236,19 @@ class _Search:
                     return
         self._last = header.position
         kept.append(entry)
+
+    def _block_problem(self, entry: FrameEntry) -> tuple[Path, str] | None:
+        """Where and why rows of a commit record are missing.
+
+        Their content is tested when it is read, unless it may not have reached the disk.
+        """
+        is_unsure = self._known.open is not None or (
+            self.reach is not None and self.reach.position < entry.header.position
+        )
+        for block in entry.blocks:
+            if (what := problem_of(self._blocks, block, content=is_unsure)) is not None:
+                return self._blocks / block.segment, what
+        return None
 
     def _compare(self, expected: Expected) -> None:
         """With what the mark and the ledger say."""
@@ -198,16 +276,19 @@ def remove_leftovers(
     folder: Path, files: Path, spool: Path, entries: Sequence[FrameEntry], active: Path | None
 ) -> None:
     """Removes what no frame refers to."""
-    shutil.rmtree(spool)
+    # An executor of a killed process may still write there. It finds its folder gone; what it adds meanwhile goes at the next opening.
+    spool.rename(folder / f"{_LEFT}{secrets.token_hex(4)}")
+    for left in folder.glob(f"{_LEFT}*"):
+        shutil.rmtree(left, ignore_errors=True)
     spool.mkdir()
     named = {side.name for entry in entries for sides in entry.header.files.values() for side in sides}
     for path in files.iterdir():
         if path.name not in named:
             path.unlink()
     live = {entry.segment for entry in entries} | {active}
-    for segment in list_segments(folder):
-        if segment not in live:
-            segment.unlink()
+    for path in folder.iterdir():
+        if path.suffix == SUFFIX and path not in live:
+            path.unlink()
 
 
 def _cut(segment: Path, size: int) -> None:

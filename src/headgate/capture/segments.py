@@ -2,7 +2,8 @@
 
 Only the last segment is ever written, and it is synced before the next begins. So bytes that are no frame are damage in
 an earlier segment; at the end of the last one they are a write that a crash interrupted, unless the log's mark or a later
-frame proves that they had been on the disk (`recovery`).
+frame proves that they had been on the disk (`recovery`). A segment is never replaced: what is left of it is a new version,
+which counts instead.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from headgate.capture import frames
 from headgate.capture.durable import replace_file
-from headgate.capture.frames import BadFrame, Header
+from headgate.capture.frames import BadFrame, Block, Header
 
 SEGMENT_MAGIC = b"HGSTREAM1\n"
 SUFFIX = ".segment"
@@ -35,19 +36,35 @@ class FrameEntry:
         return [side.name for files in self.header.files.values() for side in files]
 
     @property
+    def blocks(self) -> list[Block]:
+        return [block for blocks in self.header.blocks.values() for block in blocks]
+
+    @property
     def bytes(self) -> int:
-        """Of the frame and its files."""
-        return self.end - self.start + sum(side.bytes for files in self.header.files.values() for side in files)
+        """Of the frame, its files and its blocks."""
+        files = sum(side.bytes for files in self.header.files.values() for side in files)
+        return self.end - self.start + files + sum(block.length for block in self.blocks)
 
 
-def segment_path(folder: Path, first_position: int) -> Path:
-    """The file of the segment that begins with this position."""
-    return folder / f"{first_position:020d}{SUFFIX}"
+def segment_path(folder: Path, first_position: int, version: int = 0) -> Path:
+    """The file of the segment that begins with this position; a later version has frames of it alone that count."""
+    return folder / (f"{first_position:020d}" + (f".{version}" if version else "") + SUFFIX)
+
+
+def segment_number(segment: Path) -> int:
+    """The first position of a segment."""
+    return int(segment.name.partition(".")[0])
+
+
+def segment_version(segment: Path) -> int:
+    return int(segment.stem.partition(".")[2] or 0)
 
 
 def list_segments(folder: Path) -> list[Path]:
-    """The log's segments, oldest first."""
-    return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
+    """The segments in a folder, oldest first; of each the latest version."""
+    found = (path for path in folder.iterdir() if path.suffix == SUFFIX)
+    ordered = sorted(found, key=lambda path: (segment_number(path), segment_version(path)))
+    return [*{segment_number(path): path for path in ordered}.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +85,15 @@ class SegmentScan:
 
     @property
     def number(self) -> int:
-        return int(self.segment.stem)
+        return segment_number(self.segment)
 
 
-def scan_segment(segment: Path, *, bodies: bool) -> SegmentScan:
-    """Reads a segment; without `bodies`, the rows of its frames are tested when they are read."""
+def scan_segment(segment: Path, *, bodies: bool, limit: int | None = None) -> SegmentScan:
+    """Reads a segment, of which bytes up to a limit may count; without `bodies`, rows are tested when they are read."""
     descriptor = os.open(segment, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
+        size = size if limit is None else min(size, limit)
         start = os.pread(descriptor, len(SEGMENT_MAGIC), 0)
         offset = len(SEGMENT_MAGIC)
         if start != SEGMENT_MAGIC:
@@ -98,18 +116,22 @@ def scan_segment(segment: Path, *, bodies: bool) -> SegmentScan:
         os.close(descriptor)
 
 
-def rewrite_segment(segment: Path, entries: Sequence[FrameEntry]) -> list[FrameEntry]:
-    """Replaces a segment by one with these frames of it alone, durably; gives their new places."""
+def rewrite_segment(segment: Path, entries: Sequence[FrameEntry], folder: Path) -> tuple[Path, list[FrameEntry]]:
+    """Writes a segment's next version with these frames of it alone, durably; gives it, and their new places.
+
+    The segment itself stays: another owner of the log may count on it.
+    """
+    target = segment_path(folder, segment_number(segment), segment_version(segment) + 1)
     content = segment.read_bytes()
     parts, places = [SEGMENT_MAGIC], []
     start = len(SEGMENT_MAGIC)
     for entry in entries:
         moved = start - entry.start
-        places.append(replace(entry, start=start, body=entry.body + moved, end=entry.end + moved))
+        places.append(replace(entry, segment=target, start=start, body=entry.body + moved, end=entry.end + moved))
         parts.append(content[entry.start : entry.end])
         start = places[-1].end
-    replace_file(segment, b"".join(parts))
-    return places
+    replace_file(target, b"".join(parts))
+    return target, places
 
 
 def _read_entry(descriptor: int, segment: Path, offset: int, size: int) -> FrameEntry:

@@ -6,13 +6,15 @@ commit order; a position that `sample` returned is captured once the log (or the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
 
 from pyspark.sql.types import StructType
 
+from headgate.capture.elastic.status import QueueStatus
 from headgate.capture.loss import Loss
 from headgate.capture.streamlog import StreamLog
 from headgate.config.gears import Gear
@@ -97,6 +99,25 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstLoad:
+    """How far a table is whose first rows are read beside the stream, while the log takes its changes already.
+
+    The rows are as the source had them at `read_at`. They enter the log at `entered_at`, behind changes that came meanwhile: of
+    these, the ones up to `read_at` are in the rows already, and the later ones belong behind the rows.
+    """
+
+    read_at: int | None = None
+    """None until reading has begun."""
+    entered_at: int | None = None
+    """None until all rows are in the log."""
+    bytes: int = 0
+    """About what the source has."""
+
+
+NO_LOADS: Mapping[str, FirstLoad] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
 class SourceStatus:
     """A source at one moment, for those who look after it."""
 
@@ -122,6 +143,16 @@ class SourceStatus:
     """... and the limit at which the slot is dropped."""
     slot_dropped: bool = False
     """Whether it was, because of the limit; reading the tables afresh makes a new one."""
+    took: timedelta | None = None
+    """How long the latest reading took; None where nothing is read."""
+    reads_in_order: bool = False
+    """Whether readings cannot be shared by several readers."""
+    unloaded: tuple[str, ...] = ()
+    """Tables whose first rows are not read yet ..."""
+    loading: Progress | None = None
+    """... and how far those are that are being read."""
+    queue: QueueStatus | None = None
+    """The partitions of the stream log, if it is an elastic queue."""
     alarms: tuple[str, ...] = ()
     """What someone should do something about before it becomes a problem, in words."""
 
@@ -150,6 +181,11 @@ class Source(Protocol):
 
     @property
     def log(self) -> StreamLog: ...
+
+    @property
+    def first_loads(self) -> Mapping[str, FirstLoad]:
+        """Tables whose first rows are not in the log yet, or came into it behind changes that it still has."""
+        ...
 
     @property
     def status(self) -> SourceStatus:
@@ -183,4 +219,17 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Stops capture and closes the log; what was captured is durable afterwards."""
+        ...
+
+
+@runtime_checkable
+class LoadingSource(Source, Protocol):
+    """A source that reads first rows beside its stream, when it is told to."""
+
+    def load(self, tables: Collection[str], is_stopped: Callable[[], bool]) -> None:
+        """Reads the first rows of tables into the log, all as they are at one moment; returns when they are there.
+
+        Capture goes on meanwhile. A table whose rows cannot be read is stopped, and the call raises why. `is_stopped` is asked
+        now and then; when it says so, the call raises a transient error.
+        """
         ...

@@ -54,6 +54,7 @@ class TransactionWriter:
         self._token = secrets.token_hex(4)
         self._pending: dict[str, _Pending] = {}
         self._files: dict[str, _ParquetFile] = {}
+        self._finished: dict[str, list[SideFile]] = {}
         self._inline: dict[str, Inline] = {}
         self._bodies: list[bytes] = []
         self._committed = False
@@ -77,13 +78,26 @@ class TransactionWriter:
         while sum(each.bytes for each in self._pending.values()) > self._limit:
             self._spill(max(self._pending, key=lambda name: self._pending[name].bytes))
 
+    def add_file(self, table: str, file: SideFile) -> None:
+        """Adds events of a table that are in a file of the log's folder already, on the disk."""
+        self._finished.setdefault(table, []).append(file)
+
+    def has_rows(self, table: str) -> bool:
+        """Whether the transaction has rows of a table by now."""
+        return table in self._pending or table in self._files or table in self._finished
+
+    def commit_behind(self, position: int, commit_at: int) -> Committed:
+        """Puts the transaction into the log at a later place than it was begun for: others have been appended meanwhile."""
+        self.position, self.commit_at = position, commit_at
+        return self.commit()
+
     def commit(self) -> Committed:
         """Puts the transaction into the log, readable at once, durable after the log's next `sync`."""
         for table in [table for table in self._pending if table in self._files]:
             self._spill(table)
         for file in self._files.values():
             file.finish()
-        if self._files:
+        if self._files or self._finished:
             with full_disk_is_named(self._folder):
                 sync_folder(self._folder)
         tables = {table: pa.concat_tables(pending.parts) for table, pending in self._pending.items()}
@@ -97,11 +111,16 @@ class TransactionWriter:
         self._pending.clear()
         for file in self._files.values():
             file.remove()
+        for finished in self._finished.values():
+            for each in finished:
+                (self._folder / each.name).unlink(missing_ok=True)
         self._files.clear()
+        self._finished.clear()
 
     def header(self, durable: int) -> Header:
         """The frame's header; complete once `commit` has prepared the rows."""
-        files = {table: (file.reference(),) for table, file in self._files.items()}
+        files = {table: tuple(finished) for table, finished in self._finished.items()}
+        files |= {table: (*files.get(table, ()), file.reference()) for table, file in self._files.items()}
         counts = {table: part.rows for table, part in self._inline.items()}
         group = Group(
             np.array([self.position], dtype=np.int64),

@@ -11,8 +11,9 @@ from headgate.cli.exits import FAILED
 from headgate.cli.options import Place, json_option, service_options, write_json
 from headgate.cli.reaching import address_of, open_here, reach, say_that_none_runs
 from headgate.cli.terminal import tell
-from headgate.cli.texts import count_text, shown, size_text
+from headgate.cli.texts import shown
 from headgate.cli.waiting import waiting
+from headgate.measures import count_text, size_text
 
 _SIGNS = {"new": "+", "changed": "~", "removed": "-"}
 

@@ -11,8 +11,9 @@ import click
 from headgate.cli.options import Place, json_option, project_option, service_options, write_json
 from headgate.cli.reaching import address_of
 from headgate.cli.running import require_no_owner
-from headgate.cli.texts import count_text, plain, size_text
 from headgate.cli.waiting import Waiting, waiting
+from headgate.measures import count_text, size_text
+from headgate.tabular import plain
 
 
 @click.command("backup")

@@ -11,8 +11,8 @@ import click
 from headgate.cli.exits import FAILED, failure_lines
 from headgate.cli.options import Place, json_option, project_option, write_json
 from headgate.cli.terminal import tell
-from headgate.cli.texts import count_text
 from headgate.cli.waiting import waiting
+from headgate.measures import count_text
 
 if TYPE_CHECKING:
     from headgate.cli.checking import Report

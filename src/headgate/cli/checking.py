@@ -13,6 +13,7 @@ from pyspark.sql.types import NullType, StructType
 
 from headgate.capture.source import SourceTable
 from headgate.cli.flow_check import CheckedFlow, NamesOnly, SparkTypes, Types, check_flows
+from headgate.config.files import FilesSourceSettings
 from headgate.config.project import load_project
 from headgate.config.settings import Project
 from headgate.config.sources import MemorySourceSettings, PostgresSourceSettings, ProducerSourceSettings
@@ -67,6 +68,8 @@ def check_project(file: Path, *, with_spark: bool = True) -> Report:
             if isinstance(settings, PostgresSourceSettings):
                 kind = f"postgres by {settings.capture}"
                 tables = _at_server(project.name, name, settings, problems, warnings)
+            elif isinstance(settings, FilesSourceSettings):
+                tables = _in_files(name, settings, types, problems, warnings)
             else:
                 tables = _declared(name, settings, types, problems)
             for table, found in tables.items():
@@ -76,7 +79,7 @@ def check_project(file: Path, *, with_spark: bool = True) -> Report:
                     catalog.add(source_entry(f"{name}.{table}", found))
             columns = {table: tuple(found.schema.names) if found else () for table, found in tables.items()}
             sources.append(CheckedSource(name, kind, columns))
-        flows = check_flows(statements, catalog, unknown, types, problems)
+        flows = check_flows(statements, catalog, unknown, types, problems, project.platforms)
     return Report(project.name, tuple(sources), tuple(flows), tuple(problems), tuple(warnings))
 
 
@@ -110,20 +113,39 @@ def _at_server(
     return {table: found.get(table) for table in settings.tables}
 
 
+def _in_files(
+    name: str, settings: FilesSourceSettings, types: Types, problems: Problems, warnings: list[str]
+) -> Tables:
+    from headgate.cli.files_source import examine
+
+    declared: dict[str, StructType | None] = {}
+    for table, columns in settings.tables.items():
+        schema = _schema(f"{name}.{table}", columns.columns, types, problems)
+        declared[table] = schema if columns.columns else None
+    examined = examine(name, settings, declared)
+    problems += examined.problems
+    warnings += (f"{name}: {warning}" for warning in examined.warnings)
+    return examined.tables
+
+
 def _declared(
     name: str, settings: MemorySourceSettings | ProducerSourceSettings, types: Types, problems: Problems
 ) -> Tables:
     tables: dict[str, SourceTable | None] = {}
     for table, declared in settings.tables.items():
-        schema, before = StructType(), len(problems)
-        for column, text in declared.columns.items():
-            with problems.collected():
-                is_typed = isinstance(types, SparkTypes)
-                schema.add(
-                    column, declared_schema(f"{name}.{table}", {column: text})[0].dataType if is_typed else NullType()
-                )
+        before = len(problems)
+        schema = _schema(f"{name}.{table}", declared.columns, types, problems)
         tables[table] = SourceTable(table, schema, declared.key) if len(problems) == before else None
     return tables
+
+
+def _schema(table: str, columns: Mapping[str, str], types: Types, problems: Problems) -> StructType:
+    """Declared columns; a type that is none is among the problems."""
+    schema, is_typed = StructType(), isinstance(types, SparkTypes)
+    for column, text in columns.items():
+        with problems.collected():
+            schema.add(column, declared_schema(table, {column: text})[0].dataType if is_typed else NullType())
+    return schema
 
 
 def _check_storage(storage: str, problems: Problems) -> None:

@@ -30,6 +30,8 @@ _CODES = {
     "Fenced": UNREACHABLE,
     "SourceUnreachable": UNREACHABLE,
     "SourceBusy": UNREACHABLE,
+    "NotLoaded": UNREACHABLE,
+    "FolderUnreachable": UNREACHABLE,
 }
 
 

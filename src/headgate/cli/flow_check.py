@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from headgate.dataflow.graph import Fragment
 from headgate.errors import Problems
 from headgate.runtime.flows.definitions import PlainReader, ViewReader, each_flow, target_of
 from headgate.runtime.flows.flows import Planner
+from headgate.runtime.placing.placement import platform_of
 from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog, versions_hidden
 from headgate.sql.statements import Statement
 
@@ -81,11 +82,17 @@ class NamesOnly:
 
 
 def check_flows(
-    statements: Sequence[Statement], catalog: WarehouseCatalog, unknown: Sequence[str], types: Types, problems: Problems
+    statements: Sequence[Statement],
+    catalog: WarehouseCatalog,
+    unknown: Sequence[str],
+    types: Types,
+    problems: Problems,
+    platforms: Collection[str] = (),
 ) -> list[CheckedFlow]:
     """Checks every flow and adds its table to the catalog. `unknown` are source tables that could not be looked at."""
 
     def make(defined: Flow) -> tuple[str, tuple[str, ...]]:
+        platform_of(defined, platforms)
         flow, entry, recomputed = types.entry(defined, catalog)
         catalog.add(entry)
         if isinstance(flow, AutoCdc):

@@ -10,12 +10,9 @@ from typing import IO
 import pyarrow as pa
 
 from headgate.cli.table import table_lines
-from headgate.cli.texts import plain
+from headgate.tabular import arrow_pieces, csv_pieces, parquet_pieces, plain
 
 Writer = Callable[[pa.Schema, Iterable[pa.RecordBatch], IO[bytes]], None]
-
-_GROUP_ROWS = 128 * 1024
-"""Rows per row group of a Parquet file."""
 
 
 def write_table(
@@ -31,13 +28,7 @@ def write_table(
 
 def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
     """Comma-separated with a heading; NULL is nothing, an empty text is "", nested values are JSON, bytes hex."""
-    from pyarrow import csv
-
-    flat = pa.schema([field.with_type(_csv_type(field.type)) for field in schema])
-    with csv.CSVWriter(stream, flat) as writer:
-        for batch in batches:
-            columns = [_csv_column(column) for column in batch.columns]
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=flat))
+    stream.writelines(csv_pieces(schema, batches))
 
 
 def write_json(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
@@ -52,24 +43,12 @@ def write_json(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[
 
 def write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
     """An Arrow IPC stream."""
-    with pa.ipc.new_stream(stream, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+    stream.writelines(arrow_pieces(schema, batches))
 
 
 def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
     """A Parquet file."""
-    from pyarrow import parquet
-
-    with parquet.ParquetWriter(stream, schema) as writer:
-        group: list[pa.RecordBatch] = []
-        for batch in batches:
-            group.append(batch)
-            if sum(each.num_rows for each in group) >= _GROUP_ROWS:
-                writer.write_table(pa.Table.from_batches(group, schema))
-                group = []
-        if group:
-            writer.write_table(pa.Table.from_batches(group, schema))
+    stream.writelines(parquet_pieces(schema, batches))
 
 
 WRITERS: Mapping[str, Writer] = MappingProxyType(
@@ -83,25 +62,3 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[object, ...]]:
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
         else:
             yield from ((),) * batch.num_rows
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    return not (pa.types.is_nested(kind) or _is_bytes(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
-
-
-def _csv_type(kind: pa.DataType) -> pa.DataType:
-    return kind if _is_plain(kind) else pa.string()
-
-
-def _csv_column(column: pa.Array) -> pa.Array:
-    if _is_plain(column.type):
-        return column
-    texts = (
-        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for value in map(plain, column.to_pylist())
-    )
-    return pa.array(texts, pa.string())

@@ -11,7 +11,7 @@ from headgate.cli.options import Place, json_option, service_options, write_json
 from headgate.cli.reaching import reach
 from headgate.cli.table import table_lines
 from headgate.cli.terminal import terminal_width
-from headgate.cli.texts import duration_text
+from headgate.measures import duration_text
 
 
 @click.command("history")

@@ -1,4 +1,4 @@
-"""`headgate init`: a new project, from nothing or from a database that is there."""
+"""`headgate init`: a new project, from nothing, or from a database or files that are there."""
 
 from __future__ import annotations
 
@@ -15,20 +15,31 @@ from headgate.errors import ConfigError, HeadgateError
 @click.command("init")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
 @click.option("--from-postgres", "dsn", metavar="DSN", help="Propose sources and a first flow from this database.")
+@click.option(
+    "--files",
+    "landing",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Propose a source and a first flow from the CSV, JSON and Parquet files below this folder.",
+)
 @click.option("--name", help="The project's name; the folder's by default.")
 @json_option
-def init_command(folder: Path, dsn: str | None, name: str | None, as_json: bool) -> None:
+def init_command(folder: Path, dsn: str | None, landing: Path | None, name: str | None, as_json: bool) -> None:
     """Write a new project into FOLDER.
 
     Without a database, the project runs as it is. With --from-postgres, headgate reads the catalog, proposes the tables, how to capture
-    them and a first flow, and says what privileges are missing. Files that exist stay as they are; a password is not written.
+    them and a first flow, and says what privileges are missing. With --files, every folder of files below FOLDER, and every kind of file
+    in it, becomes a table. Files that exist stay as they are; a password is not written.
 
     \b
     headgate init shop
     headgate init shop --from-postgres "postgresql://etl:secret@db.example.com:5432/shop"
+    headgate init shop --files /data/landing
     """
     from headgate.cli.starter import STORAGE, project_name, starter
 
+    if dsn is not None and landing is not None:
+        raise click.UsageError("--from-postgres and --files cannot be given together")
     if (folder / PROJECT_FILE).exists():
         raise ConfigError(f"there is a project already: {folder / PROJECT_FILE}", hint="name another folder")
     for storage in (folder, folder / STORAGE):
@@ -36,7 +47,12 @@ def init_command(folder: Path, dsn: str | None, name: str | None, as_json: bool)
     chosen = project_name(name or folder.absolute().name)
     problems: tuple[HeadgateError, ...] = ()
     variable = None
-    if dsn is None:
+    if landing is not None:
+        from headgate.cli.files_project import propose_files
+
+        with waiting("looking at the files"):
+            files = propose_files(chosen, landing.absolute())
+    elif dsn is None:
         files = starter(chosen)
     else:
         from headgate.cli.postgres_project import propose

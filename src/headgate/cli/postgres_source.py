@@ -19,7 +19,7 @@ _LOCK_WAIT = "2s"
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class ExaminedDatabase:
     """What was found: the tables that can be captured, what keeps capture from working, and what works but not well."""
 
     tables: Mapping[str, PostgresTable]
@@ -27,7 +27,7 @@ class Examined:
     warnings: tuple[str, ...] = ()
 
 
-def examine(project: str, source: str, settings: PostgresSourceSettings) -> Examined:
+def examine(project: str, source: str, settings: PostgresSourceSettings) -> ExaminedDatabase:
     """Connects as capture would, reads every table's definition, and tries what capture needs."""
     problems, tables, warnings = Problems(), dict[str, PostgresTable](), list[str]()
     with problems.collected():
@@ -54,7 +54,7 @@ def examine(project: str, source: str, settings: PostgresSourceSettings) -> Exam
                     require_trigger_privilege(connection, found)
         if settings.capture == "log":
             problems += _log_problems(settings.dsn, slot_name(project, source), tables)
-    return Examined(tables, tuple(problems), tuple(warnings))
+    return ExaminedDatabase(tables, tuple(problems), tuple(warnings))
 
 
 def _log_problems(dsn: str, name: str, tables: Mapping[str, PostgresTable]) -> Problems:

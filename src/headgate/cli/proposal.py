@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     FractionalType,
     NumericType,
     StringType,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
@@ -45,14 +46,19 @@ def first_flow(source: str, findings: Findings) -> ProposedFlow:
             label = next(iter(_columns(other, StringType, without=other.definition.key)), None)
             if label is not None:
                 return _per_row(source, facts, measure, key, other, label)
+    return total_flow(source, facts.called, measure, moment)
+
+
+def total_flow(source: str, table: str, measure: str | None, moment: str | None) -> ProposedFlow:
+    """Counts and sums one table, per day of a moment or over all."""
     if moment is not None:
         day = f"CAST({_name(moment)} AS DATE)"
-        name = f"{facts.called}_per_day"
-        sql = _view(name, [f"{day} AS day", *_sums(facts, measure)], [f"{source}.{_name(facts.called)}"], [day])
-        return ProposedFlow(name, sql, f"{facts.called} per day")
-    name = f"{facts.called}_total"
-    sql = _view(name, _sums(facts, measure), [f"{source}.{_name(facts.called)}"], [])
-    return ProposedFlow(name, sql, f"all of {facts.called}")
+        name = f"{table}_per_day"
+        sql = _view(name, [f"{day} AS day", *_sums(table, measure)], [f"{source}.{_name(table)}"], [day])
+        return ProposedFlow(name, sql, f"{table} per day")
+    name = f"{table}_total"
+    sql = _view(name, _sums(table, measure), [f"{source}.{_name(table)}"], [])
+    return ProposedFlow(name, sql, f"all of {table}")
 
 
 def _per_row(
@@ -66,7 +72,7 @@ def _per_row(
     tables = [f"{source}.{_name(facts.called)} f", f"JOIN {source}.{_name(other.called)} o ON {on}"]
     return ProposedFlow(
         name,
-        _view(name, [*shown, *_sums(facts, measure, "f.")], tables, shown),
+        _view(name, [*shown, *_sums(facts.called, measure, "f.")], tables, shown),
         f"{facts.called} per row of {other.called}",
     )
 
@@ -77,9 +83,9 @@ def _view(name: str, shown: Iterable[str], tables: Iterable[str], by: Iterable[s
     return "\n".join([*lines, *([f"GROUP BY {grouping}"] if grouping else [])]) + ";\n"
 
 
-def _sums(facts: FoundTable, measure: str | None, qualifier: str = "") -> list[str]:
+def _sums(table: str, measure: str | None, qualifier: str = "") -> list[str]:
     total = [] if measure is None else [f"SUM({qualifier}{_name(measure)}) AS {_name(f'total_{measure}')}"]
-    return [f"COUNT(*) AS number_of_{facts.called}", *total]
+    return [f"COUNT(*) AS {_name(f'number_of_{table}')}", *total]
 
 
 def _measure(table: FoundTable, findings: Findings) -> str | None:
@@ -87,21 +93,33 @@ def _measure(table: FoundTable, findings: Findings) -> str | None:
     keys = {
         column for key in findings.foreign_keys if key.table == table.definition.oid for column in key.columns
     } | set(table.definition.key)
+    return measure_of(table.definition.source_table.schema, keys)
+
+
+def measure_of(schema: StructType, keys: Iterable[str]) -> str | None:
+    """A column of a schema that is worth summing."""
     for kind in (DecimalType, FractionalType, NumericType):
-        found = _columns(table, kind, without=keys)
-        if found:
+        if found := _columns_of(schema, (kind,), keys):
             return found[0]
     return None
 
 
+def moment_of(schema: StructType) -> str | None:
+    """A column of a schema that is a date or a time."""
+    return next(iter(_columns_of(schema, _MOMENTS)), None)
+
+
 def _moment(table: FoundTable) -> str | None:
-    return next(iter(_columns(table, *_MOMENTS)), None)
+    return moment_of(table.definition.source_table.schema)
 
 
 def _columns(table: FoundTable, *kinds: type[DataType], without: Iterable[str] = ()) -> list[str]:
+    return _columns_of(table.definition.source_table.schema, kinds, without)
+
+
+def _columns_of(schema: StructType, kinds: tuple[type[DataType], ...], without: Iterable[str] = ()) -> list[str]:
     left_out = set(without)
-    fields = table.definition.source_table.schema.fields
-    return [field.name for field in fields if isinstance(field.dataType, kinds) and field.name not in left_out]
+    return [field.name for field in schema.fields if isinstance(field.dataType, kinds) and field.name not in left_out]
 
 
 def _name(name: str) -> str:

@@ -17,6 +17,7 @@ from headgate.cli.waiting import Waiting, waiting
 from headgate.errors import WarehouseBusy
 
 if TYPE_CHECKING:
+    from headgate.capture.source import Progress
     from headgate.client import Client
     from headgate.runtime.engine import Approve
     from headgate.runtime.sources.progress import OnProgress
@@ -68,15 +69,27 @@ def _served_here(place: Place) -> Iterator[Address]:
 
 
 @contextmanager
-def open_here(place: Place, line: Waiting, approve: Approve = lambda changes, flows: None) -> Iterator[Warehouse]:
-    """The project's warehouse in this process; the line tells how far first loads are."""
+def open_here(
+    place: Place,
+    line: Waiting,
+    approve: Approve = lambda changes, flows: None,
+    build_later: bool = False,
+    heard: OnProgress = lambda source, progress: None,
+) -> Iterator[Warehouse]:
+    """The project's warehouse in this process; the line, and who `heard` is, are told how far loads are."""
     import headgate
     from headgate.runtime.spark.environment import private_files
+
+    told = told_by(line)
+
+    def progress(source: str, progress: Progress) -> None:
+        told(source, progress)
+        heard(source, progress)
 
     _silence_py4j()
     with private_files():
         try:
-            warehouse = headgate.open(place.file, progress=told_by(line), approve=approve)
+            warehouse = headgate.open(place.file, progress=progress, approve=approve, build_later=build_later)
         except WarehouseBusy as error:
             raise WarehouseBusy(
                 error.what, hint="wait until that process is done, or stop it; a service that is starting answers soon"

@@ -10,9 +10,9 @@ from headgate.cli.exits import FAILED
 from headgate.cli.options import Place, json_option, project_option, write_json
 from headgate.cli.running import require_no_owner
 from headgate.cli.terminal import tell
-from headgate.cli.texts import size_text
 from headgate.cli.waiting import waiting
 from headgate.errors import HeadgateError
+from headgate.measures import size_text
 
 if TYPE_CHECKING:
     from headgate.cli.leaving import AtSource

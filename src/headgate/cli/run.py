@@ -6,6 +6,8 @@ import logging
 import os
 import secrets
 import signal
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Sequence
@@ -23,10 +25,12 @@ from headgate.cli.options import TOKEN, Place, json_option, project_option
 from headgate.cli.reaching import open_here
 from headgate.cli.running import RunningService, announced
 from headgate.cli.supervising import Worker, supervise
-from headgate.cli.texts import count_text
 from headgate.cli.waiting import waiting
-from headgate.errors import ConfigError, Location
-from headgate.service.listening import listen
+from headgate.config.gateway import GatewaySettings
+from headgate.config.project import load_project
+from headgate.errors import ConfigError, EnvironmentProblem, Location
+from headgate.measures import count_text
+from headgate.service.listening import listen, require_token
 
 if TYPE_CHECKING:
     from headgate.runtime.defining.preview import FlowChange
@@ -38,6 +42,8 @@ _Asked = Literal["apply", "stop"]
 _LOGGER = logging.getLogger("headgate.service")
 _FOLDED_BY_SECONDS = STOP_SECONDS - 3.0
 """From the signal until nothing more is folded: a group of tables that is being folded, and Spark's end, take a while."""
+POSTGRES_PORT = 5433
+"""PostgreSQL's own is 5432."""
 _LOG = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -51,6 +57,18 @@ _LOG = "%(asctime)s %(levelname)s %(name)s %(message)s"
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="The port; 0 takes a free one."
 )
+@click.option(
+    "--postgres-port",
+    type=click.IntRange(0, 65535),
+    help="The port for PostgreSQL's clients; 0 takes a free one.  [default: the project's `gateway: {port: …}`; else 5433, or a free"
+    " one if it is taken]",
+)
+@click.option(
+    "--tls-certificate",
+    type=click.Path(path_type=Path),
+    help="A PEM file with the certificate that PostgreSQL's clients are shown, and its chain.",
+)
+@click.option("--tls-key", type=click.Path(path_type=Path), help="A PEM file with the certificate's key.")
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
@@ -72,6 +90,9 @@ def run_command(
     place: Place,
     host: str,
     port: int,
+    postgres_port: int | None,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
     token_file: Path | None,
     log_level: str,
     allowed_hosts: tuple[str, ...],
@@ -85,12 +106,15 @@ def run_command(
 
     \b
     headgate run
+    psql -h 127.0.0.1 -p 5433
     headgate run --host 0.0.0.0 --port 8765 --token-file /run/secrets/headgate
     """
     token = read_token(token_file) if token_file is not None else os.environ.get(TOKEN) or None
     logging.basicConfig(level=log_level.upper(), format=_LOG)
     # The socket comes first: a port that is taken is reported at once, and a process manager can see that the service lives.
     listening, own_token = listen(host, port), secrets.token_urlsafe(32)
+    for_postgres = listen_for_postgres(load_project(place.file).gateway, host, postgres_port, token)
+    tls = _tls(tls_certificate, tls_key)
     worker = supervise()
     # This is a worker from here on. Until the warehouse is open there is nothing to end in order: both signals break off.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -98,9 +122,13 @@ def run_command(
     asked: SimpleQueue[_Asked] = SimpleQueue()
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: asked.put("apply"))
+    from headgate.gateway.endpoint import Gateway
     from headgate.service import Server
     from headgate.service.restarts import Restarts
 
+    gateways = (
+        [] if for_postgres is None else [Gateway(for_postgres, token or own_token, is_open=token is None, tls=tls)]
+    )
     restarts = Restarts(worker.restarts, worker.restarted_at, worker.why)
     server = Server(
         host=host,
@@ -109,11 +137,48 @@ def run_command(
         listening=listening,
         own_token=own_token,
         restarts=restarts,
+        endpoints=gateways,
     )
-    _serve(place, server, worker, as_json, asked)
+    _serve(place, server, gateways[0].address if gateways else None, worker, as_json, asked)
 
 
-def _serve(place: Place, server: Server, worker: Worker, as_json: bool, asked: SimpleQueue[_Asked]) -> None:
+def listen_for_postgres(
+    settings: GatewaySettings, host: str, port: int | None, token: str | None
+) -> socket.socket | None:
+    """The socket for PostgreSQL's clients; None if the project wants none. What the command names goes before the project."""
+    if port is None and not settings.enabled:
+        return None
+    host, port = settings.host or host, settings.port if port is None else port
+    require_token(host, token)
+    if port is not None:
+        return listen(host, port)
+    try:
+        return listen(host, POSTGRES_PORT)
+    except EnvironmentProblem:
+        # Nobody asked for this port; another service, or a PostgreSQL, may have it.
+        return listen(host, 0)
+
+
+def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if certificate is None:
+        if key is not None:
+            raise ConfigError("there is a key for TLS but no certificate", hint="add --tls-certificate")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"the certificate cannot be used: {error.strerror or error}",
+            where=Location(str(certificate)),
+            hint="give PEM files: --tls-certificate with the certificate and --tls-key with its key",
+        ) from None
+    return context
+
+
+def _serve(
+    place: Place, server: Server, postgres: str | None, worker: Worker, as_json: bool, asked: SimpleQueue[_Asked]
+) -> None:
     """Opens the warehouse and serves it until a signal, the end of the parent, or the loss of Spark."""
     ending = Ending()
 
@@ -137,7 +202,7 @@ def _serve(place: Place, server: Server, worker: Worker, as_json: bool, asked: S
         ending.watched(),
         server,
         waiting("opening the warehouse") as line,
-        open_here(place, line, opening) as warehouse,
+        open_here(place, line, opening, build_later=True, heard=server.tell_load) as warehouse,
     ):
         line.close()
         warehouse.on_spark_lost(restart)
@@ -148,7 +213,7 @@ def _serve(place: Place, server: Server, worker: Worker, as_json: bool, asked: S
         with announced(warehouse.project.storage, RunningService(server.url, worker.parent, server.token)):
             if worker.restarts == 0:
                 # Who reads this line may have stopped reading afterwards.
-                click.echo(_ready(server.url, worker.parent, warehouse.project.name, as_json))
+                click.echo(_ready(server.url, worker.parent, warehouse.project.name, postgres, as_json))
             while asked.get() == "apply":
                 threading.Thread(target=_apply, args=[warehouse], name="apply", daemon=True).start()
         click.echo("stopping", err=True)
@@ -188,9 +253,10 @@ def read_token(file: Path) -> str:
     return token
 
 
-def _ready(url: str, pid: int, project: str, as_json: bool) -> str:
+def _ready(url: str, pid: int, project: str, postgres: str | None, as_json: bool) -> str:
     import json
 
+    address = None if postgres is None else f"postgresql://{postgres}/{project}"
     if as_json:
-        return json.dumps({"url": url, "pid": pid, "project": project})
-    return f"{project} is open: {url} (Ctrl-C stops it)"
+        return json.dumps({"url": url, "pid": pid, "project": project, "postgres": address})
+    return f"{project} is open: {url}{'' if address is None else f' and {address}'} (Ctrl-C stops it)"

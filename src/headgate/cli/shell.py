@@ -23,14 +23,15 @@ from prompt_toolkit.output import Output
 
 from headgate.cli.exits import show_failure
 from headgate.cli.query import write_reply
-from headgate.cli.receipts import Receipt, receipt_summary, receipt_table
+from headgate.cli.receipts import receipt_table
 from headgate.cli.shell_words import SqlCompleter, Tables
 from headgate.cli.statements import is_finished, split
 from headgate.cli.table import table_lines
 from headgate.cli.terminal import columns, show, terminal_width
-from headgate.cli.texts import duration_text
 from headgate.cli.waiting import waiting
 from headgate.errors import DefiniteError, HeadgateError
+from headgate.measures import duration_text
+from headgate.receipts import Body, receipt_summary
 
 if TYPE_CHECKING:
     from headgate.client import Client
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 HELP = (
     ("SELECT …;", "a query; CURRENCY BOUND 10 MIN, DEADLINE 5 SEC, WHEN STALE SERVE at its end say how fresh"),
     ("SET max_staleness = '10m';", "what queries get from now on that do not say; also deadline, when_stale; RESET"),
+    ("SHOW TABLES; DESCRIBE t;", "what there is; also SHOW FLOWS, DESCRIBE EXTENDED, EXPLAIN SELECT …, EXPLAIN FLOW"),
     ("\\d [TABLE]", "all tables, or the columns of one"),
     ("\\receipt", "how fresh the last answer was, and what it cost"),
     ("\\q", "leave; so does Ctrl-D. Ctrl-C ends a query"),
@@ -58,7 +60,7 @@ class Shell:
         self._client = client
         self._session = f"shell-{secrets.token_hex(8)}"
         self._known: dict[str, tuple[str, ...]] | None = None
-        self._receipt: Receipt | None = None
+        self._receipt: Body | None = None
         self._commands: dict[str, Callable[[Sequence[str]], None]] = {
             "\\d": self._describe,
             "\\receipt": self._show_receipt,

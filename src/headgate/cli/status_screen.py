@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.exits import error_lines
+from headgate.cli.load import load_lines
 from headgate.cli.terminal import columns, titled
-from headgate.cli.texts import count_text, duration_text, size_text
+from headgate.measures import count_text, duration_text, size_text
 
 Status = Mapping[str, Any]
 
@@ -31,8 +32,11 @@ def status_screen(status: Status) -> Group:
         Text.assemble((status["name"], "bold"), f"  {at:%Y-%m-%d %H:%M:%S %Z}  ", state),
         f"{count_text(len(status['queries']), 'query').replace('querys', 'queries')} running, {status['waiting']} waiting for a job,"
         f" {count_text(status['answers'], 'snapshot')} held, {size_text(status['held_bytes'])} of changes in memory",
+        *_postgres(status),
+        *(_one_line(f"loading {load['text']}") for load in status.get("loads", ())),
         *_restarts(status),
         *_opening(status),
+        *_loading(status),
         "",
         _tables(status),
         "",
@@ -43,6 +47,12 @@ def status_screen(status: Status) -> Group:
     if status["actions"]:
         parts += ["", *map(_action, status["actions"][-_ACTIONS:])]
     return Group(*parts, *(titled(f"  {line}" if line.startswith("hint") else line) for line in troubles))
+
+
+def _postgres(status: Status) -> Iterator[Text]:
+    # A service of an earlier version, and one for a single command, have no such endpoint.
+    if address := status.get("postgres"):
+        yield _one_line(f"PostgreSQL's clients: {address}")
 
 
 def _restarts(status: Status) -> Iterator[Text]:
@@ -57,7 +67,17 @@ def _restarts(status: Status) -> Iterator[Text]:
 def _opening(status: Status) -> Iterator[str]:
     # A service of an earlier version does not tell.
     if opening := status.get("opening"):
-        yield f"opening: {opening['done']} of {count_text(opening['of'], 'table')} are back at job {opening['job']}"
+        if opening["done"] < opening["of"]:
+            yield f"opening: {opening['done']} of {count_text(opening['of'], 'table')} are back at job {opening['job']}"
+        if unbuilt := opening.get("unbuilt"):
+            yield f"opening: {count_text(len(unbuilt), 'flow')} still to be built: {', '.join(unbuilt)}"
+
+
+def _loading(status: Status) -> Iterator[str]:
+    for name, source in status["sources"].items():
+        # A service of an earlier version does not tell.
+        if unloaded := source.get("unloaded"):
+            yield from load_lines(name, None, unloaded)
 
 
 def _jobs(status: Status) -> Iterator[str | Text]:
@@ -97,7 +117,7 @@ def _sources(sources: Mapping[str, Status], at: datetime) -> Table:
             name,
             "never" if captured_at.year <= _NEVER else f"{duration_text((at - captured_at).total_seconds())} ago",
             "–" if gear is None else f"{duration_text(gear['period'])} × {gear['workers']}",
-            _of(source["log_bytes"], source["log_limit"]),
+            _of(source["log_bytes"], source["log_limit"]) + _partitions(source.get("queue")),
             _of(source["retained_wal"], source["retained_wal_limit"]),
             source["reason"] or "–",
             style="red" if is_wrong else "yellow" if source["alarms"] else None,
@@ -113,8 +133,24 @@ def _one_line(text: str) -> Text:
     return Text(text, no_wrap=True, overflow="ellipsis")
 
 
+def _partitions(queue: Status | None) -> str:
+    return "" if queue is None else f" in {len(queue['partitions'])} partitions"
+
+
 def _of(count: float | None, limit: float | None) -> str:
     return size_text(count) if limit is None else f"{size_text(count)} of {size_text(limit)}"
+
+
+def _violations(status: Status) -> Iterator[str]:
+    """Constraints that rows violate, and what became of those."""
+    words = {"drop": "dropped", "warn": "kept", "fail": "refused"}
+    for table in status["tables"]:
+        for each in table.get("expectations", ()):
+            if each["violations"]:
+                yield (
+                    f"warning: {count_text(each['violations'], 'row')} of {table['name']} violate {each['name']}:"
+                    f" EXPECT ({each['condition']}); {words[each['action']]}, as of job {each['job']}"
+                )
 
 
 def _troubles(status: Status) -> Iterator[str]:
@@ -128,3 +164,4 @@ def _troubles(status: Status) -> Iterator[str]:
             what = f"{name}.{table} cannot be followed any further: {problem['what']}"
             yield from error_lines(what, hint=problem["hint"])
         yield from (f"warning: source {name}: {alarm}" for alarm in source["alarms"])
+    yield from _violations(status)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
-from headgate.cli.texts import count_text, shown
+from headgate.cli.texts import shown
+from headgate.measures import count_text
 
 MEASURED_ROWS = 1000
 _LEAST = 6

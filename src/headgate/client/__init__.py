@@ -2,5 +2,6 @@
 
 from headgate.client.client import Client, Reply, connect
 from headgate.client.connections import ServiceUnreachable
+from headgate.client.subscription import ReceivedChanges, TableSubscription
 
-__all__ = ["Client", "Reply", "ServiceUnreachable", "connect"]
+__all__ = ["Client", "ReceivedChanges", "Reply", "ServiceUnreachable", "TableSubscription", "connect"]

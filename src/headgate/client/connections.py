@@ -141,7 +141,7 @@ class Response:
     def raise_for_status(self) -> None:
         status = self._response.status
         if status != 200:
-            raise _error_of(self.json().get("error"), status)
+            raise error_of(self.json().get("error"), status)
 
     def content(self) -> Any:
         """What holds the rows: all of a short answer, else the stream."""
@@ -150,6 +150,12 @@ class Response:
         body = self._response.read()
         self.finish()
         return body
+
+    def lines(self) -> Iterator[str]:
+        """The lines of a stream, without their ends, as they come."""
+        with self.reading():
+            while line := self._response.readline():
+                yield line.decode().rstrip("\r\n")
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -188,13 +194,14 @@ def _class_of(kind: str, is_transient: bool) -> type[HeadgateError]:
     return type(kind, (TransientError if is_transient else DefiniteError,), {"__module__": __name__})
 
 
-def _error_of(said: object, status: int) -> HeadgateError:
+def error_of(said: object, status: int) -> HeadgateError:
+    """The error that the service told."""
     if not isinstance(said, dict):
         said = {"what": f"the service answered with status {status}"}
     where = said.get("where")
     place = None if where is None else Location(str(where))
     kind = _class_of(str(said.get("kind", "DefiniteError")), status in _TRANSIENT)
     if issubclass(kind, MultipleProblems):
-        problems = [_error_of(each, status) for each in said.get("problems", ())]
+        problems = [error_of(each, status) for each in said.get("problems", ())]
         return MultipleProblems(str(said.get("what")), where=place, hint=said.get("hint"), problems=problems)
     return kind(str(said.get("what")), where=place, hint=said.get("hint"))

@@ -70,6 +70,8 @@ Name = Annotated[str, AfterValidator(_identifier)]
 Duration = Annotated[timedelta, _checked(parse_duration, DURATION_HINT)]
 Size = Annotated[int, _checked(parse_size, SIZE_HINT), Field(ge=1)]
 Count = Annotated[int, BeforeValidator(_not_a_truth_value), Field(ge=1)]
+CountOrNone = Annotated[int, BeforeValidator(_not_a_truth_value), Field(ge=0)]
+Port = Annotated[int, BeforeValidator(_not_a_truth_value), Field(ge=0, le=65535)]
 SparkType = Annotated[str, AfterValidator(_spark_type)]
 
 

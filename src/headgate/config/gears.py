@@ -26,6 +26,8 @@ from headgate.config.fields import Count, Duration, Settings, refuse
 from headgate.errors import ConfigError
 
 CaptureMethod = Literal["log", "trigger", "timestamp"]
+"""How a database is captured."""
+PacedMethod = Literal["log", "trigger", "timestamp", "files"]
 
 
 class Gear(Settings):
@@ -43,11 +45,12 @@ def _ladder(*gears: tuple[int, int]) -> tuple[Gear, ...]:
     return tuple(Gear(period=timedelta(milliseconds=period), workers=workers) for period, workers in gears)
 
 
-LADDERS: Mapping[CaptureMethod, tuple[Gear, ...]] = MappingProxyType(
+LADDERS: Mapping[PacedMethod, tuple[Gear, ...]] = MappingProxyType(
     {
         "trigger": _ladder((20, 2), (160, 2), (320, 1)),
         "timestamp": _ladder((20, 2), (640, 2), (1280, 1)),
         "log": _ladder((0, 1), (120, 1)),
+        "files": _ladder((20, 1), (10_000, 1)),
     }
 )
 
@@ -136,7 +139,7 @@ class GearSettings(Settings):
     def most_workers(self) -> int:
         return max(gear.workers for gear in self.gears)
 
-    def for_method(self, method: CaptureMethod) -> GearSettings:
+    def for_method(self, method: PacedMethod) -> GearSettings:
         """The same with the method's own ladder where none is given."""
         if method == "log" and self.gears and self.most_workers > 1:
             raise ConfigError("a log is read in order, by one worker", hint="give its gears only a period")

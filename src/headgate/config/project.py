@@ -93,6 +93,8 @@ def explain(path: KeyPath, detail: ErrorDetails) -> tuple[str, str | None]:
             return f"{dotted} must be a list, not {detail['input']!r}", "write [a, b], or one `- item` per line"
         case "greater_than_equal":
             return f"{dotted} is too small: {detail['input']!r}", f"the least is {context['ge']}"
+        case "less_than_equal":
+            return f"{dotted} is too large: {detail['input']!r}", f"the most is {context['le']}"
         case "string_type":
             return f"{dotted} must be a text, not {detail['input']!r}", "put it in quotes"
         case "int_parsing" | "int_from_float" | "int_type":
@@ -131,5 +133,5 @@ def _keys_at(path: KeyPath) -> tuple[str, ...]:
         if typing.get_origin(found) is typing.Annotated:
             found = typing.get_args(found)[0]
     if isinstance(found, type) and issubclass(found, BaseModel):
-        return tuple(found.model_fields)
+        return tuple(field.alias or name for name, field in found.model_fields.items())
     return ()

@@ -15,8 +15,12 @@ from urllib.parse import unquote
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from headgate.config.advising import AdvisingSettings
 from headgate.config.durations import DURATION_HINT, parse_duration
-from headgate.config.fields import Count, Duration, Name, Settings, Size, differ_without_case, refuse
+from headgate.config.fields import Count, CountOrNone, Duration, Name, Settings, Size, differ_without_case, refuse
+from headgate.config.gateway import GatewaySettings
+from headgate.config.platforms import SPARK, PostgresPlatformSettings
+from headgate.config.scaling import ScalingSettings
 from headgate.config.sources import SourceSettings
 
 WhenStale = Literal["fail", "serve", "wait"]
@@ -88,6 +92,10 @@ class ProjectLimits(Settings):
     """Tables up to this size are read whole rather than looked up, and need no arrangement."""
     batch_rows: Count = 250_000
     """Changes up to this many are processed in the driver's memory; of more, rows stay in files."""
+    range_rows: Count = 1_000_000
+    """Rows of a key range, where a table names its range column but neither bounds nor a count; it then has at most 32 ranges."""
+    kept_answers: CountOrNone = 32
+    """Answers that are moved on from job to job while they are asked again and again; 0 reads every answer anew."""
     way: Literal["narrow", "wide", "recompute"] | None = None
     """How stages take their batches; by default each batch is taken in the way that costs least."""
 
@@ -161,9 +169,15 @@ class Project(Settings):
     spark: dict[str, Annotated[str, BeforeValidator(_spark_setting)]] = Field(default_factory=dict)
     freshness: FreshnessSettings = FreshnessSettings()
     sources: dict[Name, SourceSettings] = Field(default_factory=dict)
+    platforms: dict[Name, PostgresPlatformSettings] = Field(default_factory=dict)
+    """Databases beside Spark that flows may be placed at."""
     retention: Retention = Retention()
     limits: ProjectLimits = ProjectLimits()
     background: BackgroundSettings = BackgroundSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    scaling: ScalingSettings | None = None
+    """Without it no part grows or shrinks: each uses the slots that Spark has."""
+    advising: AdvisingSettings = AdvisingSettings()
 
     @field_validator("storage")
     @classmethod
@@ -177,6 +191,14 @@ class Project(Settings):
     def _sources_differ(cls, sources: dict[str, SourceSettings]) -> dict[str, SourceSettings]:
         differ_without_case(dict(sources))
         return sources
+
+    @field_validator("platforms")
+    @classmethod
+    def _platforms_differ(cls, platforms: dict[str, PostgresPlatformSettings]) -> dict[str, PostgresPlatformSettings]:
+        differ_without_case(dict(platforms))
+        if any(name.casefold() == SPARK for name in platforms):
+            raise refuse("spark is the platform that every warehouse has", "give the database another name")
+        return platforms
 
     @property
     def flow_files(self) -> tuple[Path, ...]:

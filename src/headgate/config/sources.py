@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date, datetime
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from headgate.config.fields import Name, Settings, Size, SparkType, differ_without_case, refuse
+from headgate.config.files import FilesSourceSettings
 from headgate.config.gears import CaptureMethod, GearSettings
+from headgate.config.streams import StreamSettings
+
+
+class RangeSettings(Settings):
+    """How a table is cut into key ranges, of which a query brings only those up to date that it reads."""
+
+    column: str
+    """A column of the key: whole numbers, dates, timestamps or text."""
+    bounds: tuple[int | date | datetime | str, ...] = ()
+    """Where ranges begin, in order."""
+    count: int | None = Field(default=None, ge=1, le=1_000)
+    """So many ranges of about equally many rows, in place of bounds: they are chosen once the table has rows."""
+    family: str | None = None
+    """Tables of a source with the same family share bounds and are brought forward range by range together; by default those
+    whose range columns have the same name."""
+
+    @field_validator("bounds")
+    @classmethod
+    def _in_order(cls, bounds: tuple[object, ...]) -> tuple[object, ...]:
+        if len({type(bound) for bound in bounds}) > 1:
+            raise refuse("the bounds are of different types", "give values of the range column's type")
+        if any(not before < after for before, after in pairwise(bounds)):  # type: ignore[operator]
+            raise refuse("the bounds are not in order", "give each bound once, in ascending order")
+        return bounds
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> RangeSettings:
+        if self.bounds and self.count is not None:
+            raise refuse("a table has bounds of ranges or a count, not both", "leave out one of them")
+        return self
 
 
 class MemoryTable(Settings):
@@ -17,6 +50,7 @@ class MemoryTable(Settings):
 
     columns: dict[Name, SparkType]
     key: tuple[Name, ...]
+    ranges: RangeSettings | None = None
 
     @field_validator("columns")
     @classmethod
@@ -42,7 +76,7 @@ class MemoryTable(Settings):
         return key
 
 
-class MemorySourceSettings(Settings):
+class MemorySourceSettings(StreamSettings):
     """A source in this process: the program that opened the warehouse writes to it."""
 
     type: Literal["memory"]
@@ -63,7 +97,7 @@ class ProducerTableSettings(MemoryTable):
     key: tuple[Name, ...] = ()
 
 
-class ProducerSourceSettings(Settings):
+class ProducerSourceSettings(StreamSettings):
     """Tables that programs fill through `headgate.connect`; further ones are made by CREATE TABLE."""
 
     type: Literal["producer"]
@@ -89,9 +123,10 @@ class PostgresTableSettings(Settings):
     """For capture by timestamp: the indexed column that every insert and update sets to the time."""
     deleted: str | None = None
     """For capture by timestamp: a column that says that the row is deleted, if there is one."""
+    ranges: RangeSettings | None = None
 
 
-class PostgresSourceSettings(Settings):
+class PostgresSourceSettings(StreamSettings):
     """Tables of a PostgreSQL database, captured by its log, by triggers, or by a timestamp column."""
 
     type: Literal["postgres"]
@@ -132,9 +167,18 @@ class PostgresSourceSettings(Settings):
 
 
 SOURCE_TYPES: Mapping[str, type[Settings]] = MappingProxyType(
-    {"memory": MemorySourceSettings, "postgres": PostgresSourceSettings, "producer": ProducerSourceSettings}
+    {
+        "memory": MemorySourceSettings,
+        "postgres": PostgresSourceSettings,
+        "files": FilesSourceSettings,
+        "producer": ProducerSourceSettings,
+    }
 )
 
 SourceSettings = Annotated[
-    MemorySourceSettings | PostgresSourceSettings | ProducerSourceSettings, Field(discriminator="type")
+    MemorySourceSettings | PostgresSourceSettings | FilesSourceSettings | ProducerSourceSettings,
+    Field(discriminator="type"),
 ]
+
+PACED = (PostgresSourceSettings, FilesSourceSettings)
+"""Those that are asked for changes, at a pace."""

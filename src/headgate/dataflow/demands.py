@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from headgate.dataflow.graph import Aggregate, AsOfJoin, Node, Scan
+from headgate.dataflow.graph import Aggregate, AsOfJoin, Join, Node, Scan
 from headgate.dataflow.lineage import table_column
 from headgate.dataflow.relation import Keys, Relation
 from headgate.dataflow.rulebook import RULES
@@ -59,6 +59,9 @@ class _Recording:
 
     def settle(self, relation: Relation | None, *, weighted: bool = True) -> Relation | None:
         return relation and replace(relation, rows=1)
+
+    def merged(self, node: Join) -> tuple[Relation | None, Relation | None] | None:
+        return None
 
     def keys_of(self, relation: Relation, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
         return _any_keys(names)

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from headgate.dataflow.graph import Fragment, Node
 from headgate.errors import Location
+
+Action = Literal["warn", "drop", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """`CONSTRAINT name EXPECT (condition) ON VIOLATION action`: what every row of a table should satisfy."""
+
+    name: str
+    condition: str
+    """As it is written, without the brackets around it."""
+    action: Action
+    where: Location = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +37,8 @@ class MaterializedView:
     query_where: Location
     """Where the query begins."""
     properties: dict[str, str] = field(default_factory=dict, compare=False)
+    expectations: tuple[Expectation, ...] = ()
+    """What its rows should satisfy; those that are dropped are missing in `result` already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +58,7 @@ class AutoCdc:
     """Columns whose change makes a new version; None = all but the keys and the sequence column."""
     track_except: tuple[str, ...] = ()
     """Columns that are left out where `track` is None."""
+    expectations: tuple[Expectation, ...] = ()
 
 
 Flow = MaterializedView | AutoCdc

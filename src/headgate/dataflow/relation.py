@@ -28,11 +28,11 @@ def column_list(names: Iterable[str], qualifier: str | None = None) -> str:
 def same_values(left: str, right: str, pairs: Sequence[tuple[str, str]], *, same_types: bool = True) -> str:
     """The condition of a join on columns where NULL equals NULL.
 
-    Of several columns, Spark is given one long to join on, the hash, instead of two columns for each. Types must be the same for
-    that, and none a text with a collation, which has equal values of different hashes.
+    Spark is given one long to join on, the hash, instead of two columns for each. Types must be the same for that, and none a
+    text with a collation, which has equal values of different hashes.
     """
     columns = [(f"{left}.{quoted(one)}", f"{right}.{quoted(other)}") for one, other in pairs]
-    if len(columns) == 1 or not same_types:
+    if not same_types:
         return " AND ".join(f"{one} <=> {other}" for one, other in columns)
     hashes = (f"xxhash64({', '.join(side)})" for side in zip(*columns, strict=True))
     # Not `<=>`, nor its long form with OR: Spark would join on these.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headgate.dataflow.accumulators import Running
-from headgate.dataflow.graph import Aggregate, AsOfJoin, Node, Scan
+from headgate.dataflow.graph import Aggregate, AsOfJoin, Join, Node, Scan
 from headgate.dataflow.relation import Keys, Relation
 
 
@@ -78,6 +78,12 @@ class Run(Reading, Protocol):
 
     def settled_spans(self, node: Node) -> Relation | None:
         """The node's spans, computed once; later calls of `spans` give the same."""
+
+    def merged(self, node: Join) -> tuple[Relation | None, Relation | None] | None:
+        """Both sides of an inner join, each with its changes and, as job 0, the rows that can meet changes of the other.
+
+        None where the two are to be asked for apart.
+        """
 
     def keys_of(self, relation: Relation, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
         """Distinct values of a settled relation's columns, as a restriction on `names`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headgate.dataflow.accumulators import Running, running
-from headgate.dataflow.graph import Aggregate, Node
+from headgate.dataflow.graph import Aggregate, Filter, Node, Projection
 from headgate.dataflow.lineage import all_nodes, is_read_above
 from headgate.dataflow.ordered import order_sensitive
 from headgate.dataflow.reference import PlainQuery, Tables
@@ -35,6 +35,14 @@ class TypedGraph:
 
     def running(self, node: Aggregate) -> Running | None:
         return self.forms.get(node)
+
+    @property
+    def running_top(self) -> Aggregate | None:
+        """The aggregate with running sums of which each group makes at most one row of the query, by itself; None without one."""
+        node = self.root
+        while isinstance(node, Filter | Projection):
+            node = node.input
+        return node if isinstance(node, Aggregate) and node in self.forms else None
 
     def order_sensitive(self, node: Node) -> frozenset[str]:
         return self.sensitive.get(node, frozenset())

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import ParamSpec
 
@@ -23,7 +23,8 @@ from headgate.producing.remote import RemoteChannel
 from headgate.producing.remote_server import RemoteServer
 from headgate.producing.remote_values import Address
 from headgate.runtime.tables.tables import INTERNAL
-from headgate.scheduling.warehouse import Warehouse, open_warehouse
+from headgate.scheduling.opening import open_warehouse
+from headgate.scheduling.warehouse import Warehouse
 from headgate.warehouse.roles import Roles
 
 ADDRESS = "producers.json"
@@ -41,7 +42,7 @@ def _listening(opening: Callable[_Arguments, Warehouse]) -> Callable[_Arguments,
             if any(isinstance(source, ProducerSource) for source in warehouse.sources.values()):
                 address = Path(warehouse.project.storage) / INTERNAL / ADDRESS
                 roles = Roles(warehouse.project.storage)
-                server = RemoteServer(lambda source, who: LocalChannel(warehouse, source, who), address, roles=roles)
+                server = RemoteServer(partial(LocalChannel, warehouse), address, roles=roles)
                 warehouse.on_close(server.close)
         except BaseException:
             warehouse.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import pyarrow as pa
 
+from headgate.capture.block_writer import OpenSegment, Put
 from headgate.capture.source import SourceTable
 from headgate.scheduling.warehouse import Warehouse
 
@@ -36,34 +38,31 @@ class LocalChannel:
         """How many lazy commits readers do not see yet."""
         return len(self._producer.archives)
 
-    def on_demand(self, pull: Callable[[datetime | None], None]) -> None:
-        """Has `pull` called when a reader needs what the producer committed up to an instant and keeps to itself."""
-        self._producer.pull = pull
-
     def claim(self, tables: Collection[str]) -> None:
         self._producer.claim(tables)
         self._mine |= set(tables)
 
     def create(self, table: SourceTable) -> None:
-        self._warehouse.create_table(self.source, table)
+        self._warehouse.producer_tables.create(self.source, table)
         self.claim([table.name])
 
     def drop(self, table: str) -> None:
         self.claim([table])
-        self._warehouse.drop_table(self.source, table)
+        self._warehouse.producer_tables.drop(self.source, table)
         self._mine.discard(table)
 
     def count(self, table: str) -> int:
-        job = self._warehouse.bring(self.source, [table])
+        job = self._warehouse.producer_tables.bring(self.source, [table])
         return self._warehouse.replica(f"{self.source}.{table}").count(job)
 
     def rows(self, table: str) -> pa.Table:
-        job = self._warehouse.bring(self.source, [table])
-        found = self._warehouse.replica(f"{self.source}.{table}").main.collected(job)
+        job = self._warehouse.producer_tables.bring(self.source, [table])
+        # Whoever asks knows how many there are (`count`).
+        found = self._warehouse.replica(f"{self.source}.{table}").main.collected(job, sys.maxsize)
         return found.select(self.tables[table].schema.names)
 
     def lookup(self, table: str, columns: tuple[str, ...], keys: pa.Table) -> pa.Table | None:
-        job = self._warehouse.bring(self.source, [table])
+        job = self._warehouse.producer_tables.bring(self.source, [table])
         stored = self._warehouse.replica(f"{self.source}.{table}")
         return stored.lookup(columns, keys, job, tuple(self.tables[table].schema.names))
 
@@ -77,9 +76,21 @@ class LocalChannel:
         *,
         durable: bool = True,
         lazy: bool = False,
-        commit_at: datetime | None = None,
     ) -> datetime | None:
-        committed = self._producer.commit(rows, durable=durable, lazy=lazy, commit_at=commit_at)
+        committed = self._producer.commit(rows, durable=durable, lazy=lazy)
+        return None if committed is None else committed.commit_at
+
+    def open_segment(self) -> OpenSegment:
+        """A new segment, for a producer in another process."""
+        return self._source.log.open_segment()
+
+    def seal_segments(self, names: Collection[str]) -> None:
+        """Says that nothing more is added to these segments."""
+        self._source.log.seal_segments(names)
+
+    def commit_blocks(self, puts: Sequence[Put], *, durable: bool, lazy: bool) -> datetime | None:
+        """Commits what a producer in another process wrote into its segments."""
+        committed = self._producer.commit_blocks(puts, durable=durable, lazy=lazy)
         return None if committed is None else committed.commit_at
 
     def flush(self, upto: datetime | None = None) -> None:
@@ -87,7 +98,7 @@ class LocalChannel:
 
     def materialize(self) -> None:
         self._producer.flush(reason="materialize")
-        self._warehouse.materialize_tables(self.source, self._mine)
+        self._warehouse.producer_tables.materialize(self.source, self._mine)
 
     def close(self) -> None:
         self._producer.close()

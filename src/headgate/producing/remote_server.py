@@ -16,13 +16,12 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 from headgate.errors import ConfigError, DefiniteError, EnvironmentProblem, HeadgateError, TransientError
-from headgate.producing.remote_producer import BufferLimits, RemoteProducer, ServedChannel
+from headgate.producing.remote_producer import MakeChannel, RemoteProducer
 from headgate.producing.remote_values import Address, error_to_json
 from headgate.producing.remote_wire import HELLO_BYTES, PROTOCOL, Gone, Message, Wire
 from headgate.warehouse.roles import Role, Roles
@@ -34,32 +33,28 @@ _ADDRESS_BYTES = 100
 
 
 class RemoteServer:
-    """Serves producers until it is closed; `make_channel(source, who)` opens the channel of one."""
+    """Serves producers until it is closed."""
 
     def __init__(
         self,
-        make_channel: Callable[[str | None, str], ServedChannel],
+        make_channel: MakeChannel,
         address_file: Path,
         *,
         roles: Roles | None = None,
-        spool_folder: Path | None = None,
-        spool_bytes: int = 16 << 20,
         patience: timedelta = timedelta(seconds=10),
     ) -> None:
         self._make_channel = make_channel
         self._address_file = address_file
         self._roles = roles
         self._folder = Path(tempfile.mkdtemp(prefix="headgate-"))
-        spool = spool_folder or self._folder / "spool"
-        spool.mkdir(mode=0o700, exist_ok=True)
-        self._limits = BufferLimits(spool, spool_bytes, patience.total_seconds())
+        self._patience = patience.total_seconds()
         self._address = Address(str(self._folder / "socket"), secrets.token_hex(32))
         self._lock = threading.Lock()
         self._is_closed = False
         self._wires: dict[threading.Thread, Wire] = {}
         self._unknown: set[threading.Thread] = set()
         """Connections whose secret has not been seen yet."""
-        self._producers: dict[str, RemoteProducer] = {}
+        self._producers: set[RemoteProducer] = set()
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._listen()
@@ -72,12 +67,12 @@ class RemoteServer:
         self._accepting.start()
 
     def close(self) -> None:
-        """Takes what producers still hold as lazy commits, gives their tables back, and disappears. May be called again."""
+        """Gives the producers' tables back, and disappears. May be called again."""
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
-            producers = list(self._producers.values())
+            producers = list(self._producers)
         with suppress(HeadgateError):
             if Address.read(self._address_file) == self._address:
                 self._address_file.unlink()
@@ -86,10 +81,6 @@ class RemoteServer:
         self._accepting.join()
         self._socket.close()
         for producer in producers:
-            try:
-                producer.pull(None)
-            except Exception:
-                _LOGGER.exception("the lazy commits of the producer %s could not be taken", producer.who)
             producer.stop()
         self._end_connections()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -117,7 +108,7 @@ class RemoteServer:
                 _LOGGER.exception("a producer could not connect")
                 time.sleep(0.1)
                 continue
-            wire = Wire(connection, self._limits.patience)
+            wire = Wire(connection, self._patience)
             thread = threading.Thread(target=self._serve, args=(wire,), name="headgate-producer", daemon=True)
             with self._lock:
                 has_room = len(self._unknown) < _MOST_UNKNOWN
@@ -134,15 +125,14 @@ class RemoteServer:
             except Exception as error:
                 if not isinstance(error, HeadgateError):
                     _LOGGER.exception("a producer could not be attached")
-                wire.send({"error": error_to_json(error)})
+                wire.send({"error": error_to_json(error), "archives": 0, "flushed": []})
                 wire.close()
                 return
-            if producer is not None:
-                try:
-                    producer.serve()
-                finally:
-                    with self._lock:
-                        del self._producers[producer.token]
+            try:
+                producer.serve()
+            finally:
+                with self._lock:
+                    self._producers.discard(producer)
         except Gone:
             wire.close()
         except Exception:
@@ -153,8 +143,8 @@ class RemoteServer:
                 del self._wires[threading.current_thread()]
                 self._unknown.discard(threading.current_thread())
 
-    def _greet(self, hello: Message, wire: Wire) -> RemoteProducer | None:
-        """Attaches a producer and gives it, or takes the second wire of one."""
+    def _greet(self, hello: Message, wire: Wire) -> RemoteProducer:
+        """Attaches a producer."""
         role = self._role(str(hello.get("key")))
         with self._lock:
             self._unknown.discard(threading.current_thread())
@@ -163,22 +153,14 @@ class RemoteServer:
                 "the producer and the warehouse run different versions of headgate",
                 hint="install the same version for both",
             )
-        if "listen" in hello:
-            with self._lock:
-                attached = self._producers.get(hello["listen"])
-            if attached is None:
-                raise DefiniteError("the warehouse has detached this producer", hint="connect again")
-            attached.listen(wire)
-            return None
         who = hello["who"] if role is None else f"{hello['who']}, role {role.name}"
-        channel = self._make_channel(hello["source"], who)
+        producer = RemoteProducer(who, hello["source"], self._make_channel, wire)
         wire.be_patient()
-        producer = RemoteProducer(who, channel, wire, self._limits)
         with self._lock:
             if not self._is_closed:
-                self._producers[producer.token] = producer
+                self._producers.add(producer)
                 return producer
-        channel.close()
+        producer.detach()
         raise TransientError("the warehouse is being closed", hint="connect when it is open again")
 
     def _role(self, secret: str) -> Role | None:
@@ -200,7 +182,7 @@ class RemoteServer:
 
     def _end_connections(self) -> None:
         """Waits a while for the last answers, then ends the connections."""
-        deadline = time.monotonic() + self._limits.patience
+        deadline = time.monotonic() + self._patience
         with self._lock:
             wires = dict(self._wires)
         for wire in wires.values():

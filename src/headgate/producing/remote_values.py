@@ -1,19 +1,24 @@
-"""What a message's header holds besides plain values: errors, tables and instants as JSON, and the server's address."""
+"""What messages hold besides plain values: errors, tables, instants, references, rows as files, and the server's address."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from headgate import errors
+from headgate.capture.block_writer import Put
 from headgate.capture.events import from_micros, to_micros
+from headgate.capture.frames import Block
 from headgate.capture.source import SourceTable
 from headgate.errors import DefiniteError, EnvironmentProblem, HeadgateError, Location
 
@@ -93,3 +98,34 @@ def instant_to_json(at: datetime | None) -> int | None:
 
 def instant_from_json(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)
+
+
+def puts_to_json(puts: Iterable[Put]) -> list[list[Any]]:
+    return [[table, *block] for table, block in puts]
+
+
+def puts_from_json(body: Iterable[list[Any]], segments: Collection[str]) -> list[Put]:
+    """References to blocks, which lie in the segments that the producer was given."""
+    puts = []
+    for table, segment, *numbers in body:
+        block = Block(segment, *numbers)
+        if segment not in segments or min(block.offset, block.length, block.rows) < 0:
+            raise DefiniteError("a commit refers to rows that this producer did not write", hint="connect again")
+        puts.append((str(table), block))
+    return puts
+
+
+@contextmanager
+def rows_to_file(rows: pa.Table) -> Iterator[int]:
+    """Rows in an open file without a name, from its start."""
+    with tempfile.TemporaryFile() as file:
+        with pa.ipc.new_stream(file, rows.schema) as writer:
+            writer.write_table(rows)
+        file.seek(0)
+        yield file.fileno()
+
+
+def rows_from_file(descriptor: int) -> pa.Table:
+    """The rows of such a file, which is closed."""
+    with os.fdopen(descriptor, "rb") as file, pa.ipc.open_stream(file) as reader:
+        return reader.read_all()

@@ -1,42 +1,33 @@
 """How a producer in another process and the warehouse talk over a Unix domain socket.
 
-    header length u32 | body length u64 | header JSON | body
+    length u32 | JSON, and beside its first byte an open file, if one belongs to it
 
-A body is one Arrow IPC stream; nothing that is received is ever executed. Rows travel in pieces of a few megabytes, each a
-message of its own. A wire that failed within a message is closed, so that nobody reads the rest of it as something else.
+It is a control channel: rows lie in files, and open files travel instead of rows. Nothing that is received is ever executed. A wire
+that failed within a message is closed, so that nobody reads the rest of it as something else.
 """
 
 from __future__ import annotations
 
 import json
-import select
+import os
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import pyarrow as pa
-
-from headgate.capture.frames import decode_rows, encode_rows
-
-PROTOCOL = 1
+PROTOCOL = 3
 """Changes whenever the messages do."""
 HELLO_BYTES = 64 << 10
 """What a message may have before its sender is known."""
-_MESSAGE_BYTES = 2 << 30
-_PIECE_BYTES = 4 << 20
-_PREFIX = struct.Struct("<IQ")
+_MESSAGE_BYTES = 256 << 20
+_PREFIX = struct.Struct("<I")
 
 Message = dict[str, Any]
 
 
 class Gone(Exception):
-    """The other side closed the wire, or does not speak as this one does."""
-
-
-class Silent(Gone):
-    """The other side did nothing for longer than the wire's patience."""
+    """The other side closed the wire, said nothing in time, or does not speak as this one does."""
 
 
 class Wire:
@@ -50,60 +41,36 @@ class Wire:
         """From now on waits as long as it takes."""
         self._socket.settimeout(None)
 
-    def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        text = json.dumps(header, separators=(",", ":")).encode()
-        with self._whole_message():
-            self._socket.sendall(_PREFIX.pack(len(text), len(body)) + text)
-            if body:
-                self._socket.sendall(body)
+    def send(self, message: Mapping[str, Any], descriptor: int | None = None) -> None:
+        """A message, and with it an open file."""
+        text = json.dumps(message, separators=(",", ":")).encode()
+        whole = _PREFIX.pack(len(text)) + text
+        with self._closed_if_it_fails():
+            sent = socket.send_fds(self._socket, [whole], [] if descriptor is None else [descriptor])
+            if sent < len(whole):
+                self._socket.sendall(whole[sent:])
 
-    def receive(self, limit: int = _MESSAGE_BYTES) -> tuple[Message, Any]:
-        """The next message: its header, and its body as a buffer."""
-        with self._whole_message():
-            header_bytes, body_bytes = _PREFIX.unpack(self._read(_PREFIX.size))
-            if header_bytes + body_bytes > limit:
-                raise ConnectionError(f"a message of {header_bytes + body_bytes} bytes is too long")
-            header = json.loads(bytes(self._read(header_bytes)))
-            if not isinstance(header, dict):
-                raise ConnectionError("a message's header is not a JSON object")
-            return header, self._read(body_bytes)
-
-    def send_rows(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> None:
-        """Batches with the names of their tables, a message for each piece."""
-        for table, batch in batches:
-            for piece in _pieces(batch):
-                self.send({"rows": table}, encode_rows(pa.Table.from_batches([piece])))
-
-    def receive_rows(self, keep: Callable[[str, pa.RecordBatch], None]) -> tuple[Message, Any, Exception | None]:
-        """Keeps what `send_rows` sent; gives the message that follows it, and what went wrong with keeping.
-
-        After an error the other batches are read and dropped, so that the two sides stay in step.
-        """
-        failure: Exception | None = None
-        while True:
-            header, body = self.receive()
-            if "rows" not in header:
-                return header, body, failure
-            if failure is None:
-                try:
-                    for batch in decode_rows(body).to_batches():
-                        keep(header["rows"], batch)
-                except Exception as error:
-                    failure = error
+    def receive(self, limit: int = _MESSAGE_BYTES) -> tuple[Message, int | None]:
+        """The next message, and the open file that came with it."""
+        with self._closed_if_it_fails():
+            # Open files come with a message's first byte.
+            first, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
+            try:
+                (length,) = _PREFIX.unpack(first + self._read(_PREFIX.size - 1)) if first else (0,)
+                if not 0 < length <= limit:
+                    raise ConnectionError("the other side closed the connection, or sends no messages")
+                message = json.loads(self._read(length))
+                if not isinstance(message, dict):
+                    raise ConnectionError("a message is not a JSON object")
+            except BaseException:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                raise
+            return message, next(iter(descriptors), None)
 
     @property
     def is_closed(self) -> bool:
         return self._socket.fileno() < 0
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the other side has closed it, even if something that it sent is still to be read."""
-        poll = select.poll()
-        try:
-            poll.register(self._socket, 0)
-        except ValueError:  # closed on this side
-            return True
-        return bool(poll.poll(0))
 
     def stop_receiving(self) -> None:
         """Whoever waits for a message finds the wire closed; answers can still be sent."""
@@ -116,33 +83,21 @@ class Wire:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def _read(self, length: int) -> Any:
-        # From Arrow's memory: it is not cleared first, is aligned as Arrow wants it, and the rows can stay in it.
-        buffer = pa.allocate_buffer(length)
-        rest = memoryview(buffer)
-        while rest:
-            received = self._socket.recv_into(rest)
-            if received == 0:
+    def _read(self, length: int) -> bytes:
+        found = bytearray()
+        while len(found) < length:
+            received = self._socket.recv(min(length - len(found), 1 << 20))
+            if not received:
                 raise ConnectionError("the other side closed the connection")
-            rest = rest[received:]
-        return buffer
+            found += received
+        return bytes(found)
 
     @contextmanager
-    def _whole_message(self) -> Iterator[None]:
+    def _closed_if_it_fails(self) -> Iterator[None]:
         try:
             yield
-        except TimeoutError as error:
+        except BaseException as error:
             self.close()
-            raise Silent(str(error)) from error
-        except (OSError, ValueError) as error:
-            self.close()
-            raise Gone(str(error)) from error
-        except BaseException:
-            self.close()
+            if isinstance(error, OSError | ValueError):
+                raise Gone(str(error)) from error
             raise
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    rows = max(1, batch.num_rows * _PIECE_BYTES // max(batch.nbytes, _PIECE_BYTES))
-    for first in range(0, batch.num_rows, rows):
-        yield batch.slice(first, rows)

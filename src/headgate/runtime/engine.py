@@ -11,10 +11,15 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headgate.capture.log_manifest import LogManifest
 from headgate.capture.memory import MemorySource
 from headgate.capture.producer import ProducerSource
 from headgate.capture.ranges import LargeLoads
@@ -24,37 +29,45 @@ from headgate.clock import Clock
 from headgate.config.live import LiveProject
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
-from headgate.errors import DefiniteError, UnknownTable, raise_all
+from headgate.errors import DefiniteError, HeadgateError, UnknownTable, raise_all
 from headgate.runtime.defining.building import Builder, Definitions
 from headgate.runtime.defining.defining import Defining
+from headgate.runtime.defining.dividing import Dividing
 from headgate.runtime.defining.evolution import take_wider_types
 from headgate.runtime.defining.preview import FlowChange, flow_changes
+from headgate.runtime.evaluation.shared_parts import SharedParts
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.execution.failures import all_failures
 from headgate.runtime.flows.analyses import Analyses
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.procedure_set import ProcedureSet
+from headgate.runtime.flows.range_maps import RangeMaps
 from headgate.runtime.flows.replicas import Replicas
+from headgate.runtime.placing.platforms import Platforms
 from headgate.runtime.reading.reader import Reader
 from headgate.runtime.reading.spark_reading import SparkReading
 from headgate.runtime.recovery.damage import fillable, to_build_over
 from headgate.runtime.signal import Signal
 from headgate.runtime.sources.cuts import Cuts
+from headgate.runtime.sources.loading import Loads
 from headgate.runtime.sources.progress import OnProgress
-from headgate.runtime.sources.sources import Captured, capture, needs_spark, open_source
+from headgate.runtime.sources.sources import Captured, capture, needs_spark, open_source, own_tables
+from headgate.runtime.sources.spark_parts import SparkParts
 from headgate.runtime.sources.spark_ranges import SparkRanges
 from headgate.runtime.sources.streams import open_stream
 from headgate.runtime.spark.environment import check_java, check_storage
+from headgate.runtime.spark.executors import SETTINGS as EXECUTOR_SETTINGS
 from headgate.runtime.spark.scratch import Scratch
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.stages.batch import BatchFactory
+from headgate.runtime.stages.event_files import SharedEvents
 from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.procedures import Procedure
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.ways import Way, Ways
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.journal import Journal
-from headgate.runtime.tables.records import RESNAPSHOT, STREAM_MARKED
+from headgate.runtime.tables.records import RESNAPSHOT, STREAM, STREAM_MARKED
 from headgate.runtime.tables.tables import INTERNAL, Tables
 from headgate.runtime.upkeep.upkeep import Upkeep
 from headgate.sql.names import did_you_mean
@@ -65,6 +78,8 @@ from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step, no_step
 
 _LOGGER = logging.getLogger(__name__)
+_BUILDING = "headgate-building"
+"""Spark's tag for the jobs that build flows after the opening."""
 CAPTURE_WINDOW = timedelta(seconds=60)
 """How long a source may take to deliver, where nobody names a deadline."""
 
@@ -85,8 +100,10 @@ class Engine:
         procedures: Sequence[Procedure] = (),
         executor: type[Executor] = Executor,
         approve: Approve = lambda changes, flows: None,
+        build_later: bool = False,
     ) -> None:
-        """`executor` is how stages run; benchmarks have others, to compare."""
+        """`executor` is how stages run; benchmarks have others, to compare. With `build_later`, flows that have to be built wait
+        for `build_left`."""
         check_java()
         check_storage(project.storage)
         self.settings = LiveProject(project)
@@ -105,6 +122,7 @@ class Engine:
             opened.callback(self.journal.settle)
             opened.callback(self.ways.keep)
             opened.callback(self.executor.close)
+            opened.callback(self.platforms.close)
             old = any("schema" not in record for record in self.journal.records.sources.values())
             if old or procedures or any(map(needs_spark, project.sources.values())):
                 # Spark reads the types of their columns.
@@ -114,9 +132,15 @@ class Engine:
                 # A crash came between: no stage may run through the jobs that are to be forgotten.
                 self._cuts.close_job({})
             with self.graph_lock:
-                self.defining.open(procedures, lambda found: approve(self.flow_changes(found), len(found.plans)))
+                self.defining.open(
+                    procedures, lambda found: approve(self.flow_changes(found), len(found.plans)), build_later
+                )
+                self.flows.mark_unloaded()
+                self.platforms.follow()
             sessions = self.sessions
-            self.reader.begin(sessions.query, SparkReading(sessions.context, sessions.health, self.scratch))
+            self.reader.begin(sessions, SparkReading(sessions.context, sessions.health, self.scratch))
+            opened.callback(self.loads.close)
+            self.loads.start()
             self._opened = opened.pop_all()
 
     def _assemble(self, project: Project, clock: Clock, step: Step, epoch: int, executor: type[Executor]) -> None:
@@ -126,7 +150,7 @@ class Engine:
         self.catalog = WarehouseCatalog()
         self.tables = Tables(
             project.storage,
-            FileLimits(rows_per_file=limits.rows_per_file),
+            FileLimits(rows_per_file=limits.rows_per_file, driver_rows=limits.batch_rows),
             limits.small_table_rows,
             lambda: sessions.bulk,
             step,
@@ -134,25 +158,42 @@ class Engine:
         costs = Path(project.storage) / INTERNAL / "costs.json"
         self.ways = ways = Ways(limits.batch_rows, None if limits.way is None else Way(limits.way), costs)
         self.batches = batches = BatchFactory(
-            journal.chain, sessions, self.tables.kept, self.scratch, limits.batch_rows, ways, journal.settle
+            journal.chain,
+            sessions,
+            self.tables.kept,
+            self.scratch,
+            SharedEvents(self.scratch),
+            limits.batch_rows,
+            ways,
+            SharedParts(self.tables.kept.retire),
+            journal.settle,
+            step,
         )
         materializer = Materializer(journal, self.tables, sessions)
         self._cuts = Cuts(self.sources, journal, clock)
-        self.replicas = Replicas(self.tables, self.catalog, journal, batches, materializer)
+        self.replicas = Replicas(
+            self.tables, self.catalog, journal, batches, materializer, RangeMaps(self.settings, journal)
+        )
         procedures = ProcedureSet(self.tables, self.catalog, journal, batches, materializer, self.replicas)
         self.flows = FlowSet(self.tables, self.catalog, journal, self.replicas, procedures)
         self.reader = Reader(
             self.catalog,
             self.tables,
             journal,
-            self.flows.plan_of,
+            self.flows,
             Folder.at(project.storage),
             self.signal,
+            self.settings,
         )
         self.upkeep = Upkeep(
             self.settings, journal, self.tables, self.flows, self.sources, self.reader, batches, materializer
         )
+        self.loads = Loads(self.sources, self.signal, self.flows.with_history)
         self.executor = executor(self.flows, self.tables, self.sources, batches, self.signal)
+        self.upkeep.give_up = self.executor.give_up
+        self.platforms = Platforms(
+            self.settings, journal, self.flows, self.executor, sessions, self.signal, journal.identity, epoch, step
+        )
         self.defining = Defining(
             self.settings,
             Analyses(lambda: sessions.small, Path(project.storage) / INTERNAL / "analyses.json", sessions.identity),
@@ -167,25 +208,44 @@ class Engine:
             self.executor,
         )
 
+        self.dividing = Dividing(
+            self.settings, self.flows, self.replicas.range_maps, journal, self.executor, lambda: sessions.bulk
+        )
+
     def _open_sources(self, clock: Clock, progress: OnProgress | None, epoch: int) -> None:
         project, journal = self.settings.current, self.journal
         newest = journal.chain.newest
-        large = LargeLoads(SparkRanges(lambda: self.sessions.context), project.limits.spark_load_bytes)
+        scaling = project.scaling
+        distribution = "on demand" if scaling is None else scaling.extract.distribution
+        large = LargeLoads(SparkRanges(lambda: self.sessions.context, distribution), project.limits.spark_load_bytes)
+        files = SparkParts(lambda: self.sessions.context)
         for name, settings in project.sources.items():
-            streams = Path(project.storage) / INTERNAL / "streams"
+            manifest = journal.records.streams.get(name)
             expected = Expected(journal.chain.position(name, newest), name in journal.records.marked)
-            log = open_stream(streams, name, epoch, project.limits, journal.verify, expected)
+            log = open_stream(
+                Path(project.storage) / INTERNAL / "streams" / name,
+                epoch,
+                None if manifest is None else LogManifest.from_body(manifest),
+                partial(self._record_stream, name),
+                project.limits,
+                journal.verify,
+                expected,
+                settings.stream,
+            )
             if not expected.is_marked:
                 journal.record([(STREAM_MARKED, {"source": name})])
-            source = open_source(project.name, name, settings, log, clock, progress, large)
+            source = open_source(project.name, name, settings, log, clock, progress, large, files)
             self.sources[name] = source
             journal.logs[name] = log
-            self.replicas.open(source, settings.tables, newest)
+            self.replicas.open(source, [*settings.tables, *own_tables(settings)], newest)
             if isinstance(source, ProducerSource):
                 self.replicas.open_declared(source, newest)
             if log.loss is not None and source.unopened is None and not source.capabilities.intermediate_versions:
                 # Polls promise no more than reading everything finds.
                 raise_all(self._cuts.read_whole(source))
+
+    def _record_stream(self, source: str, manifest: LogManifest) -> None:
+        self.journal.record([(STREAM, manifest.body(source))])
 
     # jobs
 
@@ -229,6 +289,10 @@ class Engine:
         elif full:
             for source in self.sources.values():
                 problems += self._cuts.read_whole(source)
+        try:
+            self.loads.finish()
+        except HeadgateError as error:
+            problems.append(error)
         captured = self.capture()
         job, _ = self.cut(captured.samples)
         self._catch_up(job)
@@ -321,6 +385,22 @@ class Engine:
             yield
         self.upkeep.tidy()
 
+    def build_left(self) -> None:
+        """Builds the flows that opening has left; each can be asked for as soon as it is there."""
+        context = self.sessions.context
+        context.addJobTag(_BUILDING)
+        with self.graph_lock:
+            if not self._is_closed:
+                self.defining.build_left()
+                self.platforms.follow()
+
+    def stop_building(self) -> None:
+        """Breaks off what `build_left` does; may be called again until that has returned."""
+        self.defining.is_closing = True
+        with suppress(PySparkException, Py4JError):
+            # Spark may be gone.
+            self.sessions.context.cancelJobsWithTag(_BUILDING)
+
     def resume(self) -> None:
         """Takes the project's flow files as they are now and tries again what had failed."""
         with self.defining_flows():
@@ -349,6 +429,7 @@ class Engine:
                 self._is_closed = True
                 self._opened.callback(self._fold, fold_seconds)
                 self._opened.callback(self.executor.close)
+                self._opened.callback(self.loads.close)
             self._opened.close()
 
     def _fold(self, seconds: float) -> None:
@@ -373,7 +454,12 @@ def _begun(project: Project, clock: Clock, takeover: bool, step: Step) -> tuple[
     ledger = Ledger.open(project.storage, owner, clock.now, takeover=takeover, step=step)
     try:
         bring_up_to_date(ledger, project.storage, step)
-        return ledger, SparkSessions(project.spark, f"headgate {project.name}", in_background=True)
+        return ledger, SparkSessions(
+            project.spark,
+            f"headgate {project.name}",
+            in_background=True,
+            needed={} if project.scaling is None else EXECUTOR_SETTINGS,
+        )
     except BaseException:
         ledger.close()
         raise

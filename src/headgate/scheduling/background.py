@@ -1,7 +1,8 @@
 """What happens when nobody asks: system jobs, materialization, arrangements, letting go, leases.
 
 One thread looks at the warehouse about once a second, and at once when a stream passes its limit. What it does is
-decided by pure functions (`policy`) and recorded with the reason. It starts nothing that would delay a waiting query.
+decided by pure functions (`policy`) and recorded with the reason. It starts nothing that would delay a waiting query, and what it
+has begun rests while queries wait or are read.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from headgate.delta.changes import NO_JOB, JobId
+from headgate.delta.changes import JobId
 from headgate.errors import HeadgateError
+from headgate.runtime.spark.collecting import MOST_TOGETHER
 from headgate.runtime.upkeep.upkeep import Upkeep
+from headgate.scheduling.advisor import Advisor
 from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.policy import (
@@ -31,6 +34,7 @@ from headgate.scheduling.policy import (
     system_job,
 )
 from headgate.scheduling.scheduler import Scheduler
+from headgate.scheduling.subscription import Subscriptions
 
 _LOGGER = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
@@ -39,6 +43,8 @@ _NEVER = timedelta(days=36_500)
 _PATIENCE = timedelta(seconds=10)
 """How long a system job waits for its sources."""
 _RECENT = 100
+_CAUGHT_UP_AT_ONCE = MOST_TOGETHER
+"""Tables that a system job brings forward between two looks whether a query waits."""
 _MINUTE_SECONDS = 60.0
 
 
@@ -52,20 +58,34 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """Tables that are made again up to the job that was the newest when the warehouse was opened."""
+class OpeningProgress:
+    """Tables that are made again up to the job that was the newest when the warehouse was opened, and flows that are built."""
 
     job: JobId
     done: int
     of: int
+    unbuilt: tuple[str, ...] = ()
+    """Flows that are not built yet."""
 
 
 class Background:
     """Works from its construction until `close`."""
 
-    def __init__(self, scheduler: Scheduler, upkeep: Upkeep, leases: Leases, history: History) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        upkeep: Upkeep,
+        leases: Leases,
+        history: History,
+        subscriptions: Subscriptions,
+        advisor: Advisor,
+        choose_ranges: Callable[[], Sequence[tuple[str, int]]],
+    ) -> None:
         self._scheduler = scheduler
+        self._subscriptions = subscriptions
+        self._advisor = advisor
         self._upkeep = upkeep
+        self._choose_ranges = choose_ranges
         self._leases = leases
         self._history = history
         self._woken = threading.Event()
@@ -84,15 +104,26 @@ class Background:
         self._thread.start()
 
     @property
-    def opening(self) -> Opening | None:
-        """How far the tables are that lagged behind when the warehouse was opened; None once all are there."""
-        behind = len(self._behind)
-        return Opening(self._scheduler.opened_at, self._opening - behind, self._opening) if behind else None
+    def opening(self) -> OpeningProgress | None:
+        """How far the tables are that lagged behind, or were to be built, when the warehouse was opened; None once all are there."""
+        behind, unbuilt = len(self._behind), tuple(self._scheduler.flows.unbuilt.values())
+        if not behind and not unbuilt:
+            return None
+        return OpeningProgress(self._scheduler.opened_at, self._opening - behind, self._opening, unbuilt)
 
     def close(self) -> None:
         self._closed = True
         self._woken.set()
+        self._scheduler.signal.notify()
         self._thread.join()
+
+    def _queries(self) -> int:
+        """Queries that wait or are read."""
+        return self._scheduler.waiting + self._scheduler.reader.reads.running
+
+    def _is_busy(self) -> bool:
+        """Whether work that nobody waits for should rest; on closing, somebody waits for all of it."""
+        return not self._closed and self._queries() > 0
 
     def _loop(self) -> None:
         while True:
@@ -103,12 +134,14 @@ class Background:
                 return
             steps = (
                 self._flush_marks,
+                self._scheduler.platforms.follow,
                 self._leases.end_expired,
                 self._make_again,
                 self._tidy,
                 self._now_and_then,
                 self._system_job,
                 self._materialize,
+                self._advisor.look_now_and_then,
             )
             for step in steps:
                 self._attempt(step)
@@ -129,7 +162,7 @@ class Background:
     def _make_again(self) -> None:
         """Brings table after table to the job that was the newest on opening, while no query waits or is read."""
         scheduler = self._scheduler
-        while self._behind and not self._closed and not scheduler.waiting and not scheduler.reader.reads.running:
+        while self._behind and not self._closed and not self._is_busy():
             name = self._behind[0]
             try:
                 if scheduler.catalog.find(name) is not None:
@@ -152,6 +185,8 @@ class Background:
         self._minute_due = time.monotonic() + _MINUTE_SECONDS
         self._scheduler.executor.ways.keep()
         self._compare_clocks()
+        for table, count in self._choose_ranges():
+            self._record("ranges", f"{table} was cut into {count}: nobody gave bounds")
 
     def _compare_clocks(self) -> None:
         """Asks each source for its time: receipts tell it also where no query touched the source."""
@@ -165,7 +200,7 @@ class Background:
     def _system_job(self) -> None:
         scheduler, project = self._scheduler, self._scheduler.settings.current
         limits, settings = project.limits, project.background
-        activity = Workload(scheduler.waiting, scheduler.asked_at, self._unprocessed(), self._goals())
+        activity = Workload(scheduler.waiting, scheduler.asked_at, scheduler.unprocessed_bytes(), self._goals())
         idle_after = settings.idle_after if settings.system_jobs else _NEVER
         wanted = system_job(activity, SystemJobSettings(limits.stream_bytes, idle_after), scheduler.clock.now())
         full = any(source.log.over_limit for source in scheduler.sources.values())
@@ -173,10 +208,29 @@ class Background:
             self._run(SystemJob("tables that lag behind hold back too much"))
         elif wanted is not None and time.monotonic() >= self._not_before:
             self._run(wanted)
+        elif self._upkeep.lead_bytes > limits.overlay_bytes // 2:
+            self._level_ranges(limits.overlay_bytes // 2)
         if full and self._upkeep.is_behind:
-            # Only what is materialized can leave the stream.
+            # Only what is materialized can leave the stream, and until then writers wait, perhaps queries for them.
             self._upkeep.release()
-            self._upkeep.materialize(in_background=True)
+            self._upkeep.materialize(self._upkeep.giving_way(lambda: False, scheduler.signal))
+
+    def _level_ranges(self, most_bytes: int) -> None:
+        """Brings the slowest ranges to the job of the others, until what lags behind holds back at most so many bytes."""
+        scheduler, upkeep = self._scheduler, self._upkeep
+        held = upkeep.lead_bytes
+        while upkeep.lead_bytes > most_bytes and not self._closed:
+            stage, ranges = upkeep.slowest_ranges()
+            if stage is None:
+                return
+            table, before = stage.target, stage.target.throughs
+            keys = table.range_map.keys_of(ranges)
+            self._record(
+                "ranges brought forward", f"{len(ranges)} of {table.name}: they hold back much of {held:,} bytes"
+            )
+            scheduler.executor.settle([stage.name], max(before), {stage.name: keys})
+            if table.throughs == before:
+                return
 
     def _lagging(self) -> bool:
         newest = self._scheduler.journal.chain.newest
@@ -194,26 +248,24 @@ class Background:
         self._not_before = time.monotonic() + _PATIENCE.total_seconds()
         job = scheduler.cutter.submit(need).result().job
         self._not_before = 0.0
-        scheduler.executor.settle(tables, job)
+        if wanted.tables is not None:
+            scheduler.executor.settle(tables, job)
+            return
+        # Nobody waits for all of them: a query that comes meanwhile waits for a few stages at most.
+        give_way = self._upkeep.giving_way(self._is_busy, scheduler.signal)
+        for first in range(0, len(tables), _CAUGHT_UP_AT_ONCE):
+            give_way.rest()
+            scheduler.executor.settle(tables[first : first + _CAUGHT_UP_AT_ONCE], job)
 
     def _goals(self) -> list[TableGoal]:
         scheduler, found = self._scheduler, []
         for table in scheduler.catalog.names():
-            lag = scheduler.flows.target_lag(table)
-            if lag is not None:
+            followed, lag = self._subscriptions.goal(table), scheduler.flows.target_lag(table)
+            wanted = min((each for each in (followed, lag) if each is not None), default=None)
+            if wanted is not None:
                 as_of = scheduler.as_of(table)
                 if as_of is not None:
-                    found.append(TableGoal(table, lag, as_of, _TICK))
-        return found
-
-    def _unprocessed(self) -> dict[str, int]:
-        """Bytes per source that some table has not taken."""
-        scheduler = self._scheduler
-        found = {}
-        through = min((stage.target.through for stage in scheduler.flows.stages()), default=NO_JOB)
-        for name, source in scheduler.sources.items():
-            behind = scheduler.journal.chain.position(name, through) < source.log.durable
-            found[name] = source.log.held_bytes if behind else 0
+                    found.append(TableGoal(table, wanted, as_of, _TICK, wanted != lag))
         return found
 
     def _materialize(self) -> None:
@@ -225,12 +277,12 @@ class Background:
         self._oldest_at = self._oldest_at or now
         settings = project.background
         wanted = MaterializationSettings(project.limits.overlay_bytes, settings.oldest_changes, settings.idle_after)
-        waiting = scheduler.waiting + scheduler.reader.reads.running
+        waiting = self._queries()
         overlays = Overlays(held, self._oldest_at, waiting, scheduler.asked_at, self._upkeep.has_files)
         reason = materialization(overlays, wanted, now)
         if reason is not None:
             self._record("materialization", reason)
-            self._upkeep.materialize(in_background=True)
+            self._upkeep.materialize(self._upkeep.giving_way(self._is_busy, scheduler.signal))
             self._oldest_at = None
 
     def _record(self, what: str, reason: str) -> None:

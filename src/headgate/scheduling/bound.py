@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from headgate.config.durations import DURATION_HINT, format_duration, parse_duration
+from headgate.config.durations import DURATION_HINT, parse_duration
 from headgate.config.settings import FreshnessSettings, WhenStale
 from headgate.errors import DefiniteError
+from headgate.receipts import bound_text
 from headgate.sql.tail import ANY, WHEN_STALE, AnyAge, FreshnessClause
 
 Duration = timedelta | str | float
@@ -77,10 +78,7 @@ class Bound:
         return arrived_at + min(self.deadline, _LATEST - arrived_at)
 
     def __str__(self) -> str:
-        age = "any age" if self.max_staleness is None else f"at most {format_duration(self.max_staleness)} stale"
-        if self.deadline is None:
-            return age
-        return f"{age}, within {format_duration(self.deadline)}, else {self.when_stale}"
+        return bound_text(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         return {

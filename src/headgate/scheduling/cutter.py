@@ -23,7 +23,7 @@ from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError
 from headgate.runtime.signal import Signal
 from headgate.runtime.sources.sources import capture
-from headgate.scheduling.policy import Cut, Need, plan_cuts
+from headgate.scheduling.policy import Need, PlannedCut, plan_cuts
 
 LONGEST_GATHERING = 2.0
 """Seconds that a cut waits at most for the tables to take what was cut before."""
@@ -190,7 +190,7 @@ class Cutter:
             return inf
         return max(0.0, (min(deadlines) - self._clock.now()).total_seconds() - margin)
 
-    def _next(self) -> tuple[Cut, list[_Waiting]] | None:
+    def _next(self) -> tuple[PlannedCut, list[_Waiting]] | None:
         """The first cut of the plan that can be made now, and whom it serves."""
         self._waiting = [each for each in self._waiting if not each.future.cancelled()]
         if not self._waiting:
@@ -205,7 +205,7 @@ class Cutter:
         self._waiting = [each for each in self._waiting if each.need.query not in served]
         return cut, chosen
 
-    def _make(self, cut: Cut, served: Sequence[_Waiting]) -> None:
+    def _make(self, cut: PlannedCut, served: Sequence[_Waiting]) -> None:
         try:
             self._serve(cut, served)
         finally:
@@ -213,7 +213,7 @@ class Cutter:
                 self._asked -= cut.sources
             self._signal.notify()
 
-    def _serve(self, cut: Cut, served: Sequence[_Waiting]) -> None:
+    def _serve(self, cut: PlannedCut, served: Sequence[_Waiting]) -> None:
         began = time.monotonic()
         sources = {name: self._sources[name] for name in sorted(cut.sources)}
         found = capture(sources, self._latest(served), max(need.since for need in cut.needs))

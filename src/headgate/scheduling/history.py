@@ -24,6 +24,7 @@ from typing import Any, Literal
 from headgate.capture.durable import full_disk_is_named
 from headgate.delta.changes import JobId
 from headgate.errors import Cancelled, TooStale
+from headgate.scheduling.expectations import Violations
 from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.scheduler import Scheduler
 
@@ -54,6 +55,8 @@ class JobRecord:
     """By stage how long the batch took that brought it to this job, alone or with others; as far as that was timed."""
     ways: Mapping[str, str]
     """By stage the way in which that batch was taken, and why."""
+    violations: Mapping[str, Mapping[str, int]]
+    """By table and constraint how many rows violated it, as long as the job is retained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class QueryRecord:
         )
 
 
-class Asking:
+class QueryUnderWay:
     """A query under way, in a `with` block; it is noted with its receipt, or with why there is none."""
 
     def __init__(self, history: History, text: str, at: datetime) -> None:
@@ -109,7 +112,7 @@ class Asking:
         self._at = at
         self._began = time.monotonic()
 
-    def __enter__(self) -> Asking:
+    def __enter__(self) -> QueryUnderWay:
         return self
 
     def __exit__(
@@ -122,7 +125,15 @@ class Asking:
 class History:
     """May be asked from any thread; asking for it does not delay a query."""
 
-    def __init__(self, scheduler: Scheduler, folder: Path, limit: int = LIMIT, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        folder: Path,
+        violations: Violations | None = None,
+        limit: int = LIMIT,
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
+        self._violations = violations
         self._scheduler = scheduler
         self._file = folder / "receipts.jsonl"
         self._before = folder / "receipts.before.jsonl"
@@ -158,6 +169,7 @@ class History:
                 tuple(name for name, reached in through.items() if reached >= job.id),
                 seconds[job.id],
                 ways[job.id],
+                {} if self._violations is None else self._violations.of_job(job.id),
             )
             for job in jobs
         ]
@@ -167,9 +179,9 @@ class History:
         with self._lock:
             return list(self._queries)[-limit:] if limit > 0 else []
 
-    def asking(self, text: str) -> Asking:
+    def asking(self, text: str) -> QueryUnderWay:
         """A query that has just come."""
-        return Asking(self, text, self._scheduler.clock.now())
+        return QueryUnderWay(self, text, self._scheduler.clock.now())
 
     def note(
         self, at: datetime, seconds: float, text: str, receipt: Receipt | None, error: BaseException | None

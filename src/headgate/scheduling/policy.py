@@ -98,7 +98,7 @@ def choose(need: Need, floor: JobId, offers: Sequence[Offer]) -> ReuseJob | Join
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PlannedCut:
     """Sources to ask for their position, all to be captured up to there, and the needs that this answers."""
 
     sources: frozenset[str]
@@ -109,7 +109,7 @@ class Cut:
 
 def plan_cuts(
     needs: Sequence[Need], now: datetime, capture_seconds: Mapping[str, float], captured: Mapping[str, datetime]
-) -> tuple[Cut, ...]:
+) -> tuple[PlannedCut, ...]:
     """The fewest cuts, in order, with which every need that can meet its deadline does.
 
     A source is not asked when what is captured suffices for every need of the cut. Where not all deadlines can be met, the
@@ -132,7 +132,7 @@ def plan_cuts(
         if possible is not None:
             limits, ends = tighter, possible
     assert ends is not None
-    cuts: list[Cut] = []
+    cuts: list[PlannedCut] = []
     taken = float("-inf")
     for end in ends:
         served = tuple(need for need in in_order if taken < seconds[need] <= end)
@@ -168,18 +168,18 @@ def _fewest(limits: Mapping[float, float]) -> tuple[float, ...] | None:
     return best[-1][min(best[-1])][1] if best[-1] else None
 
 
-def _cut(needs: tuple[Need, ...], now: datetime, captured: Mapping[str, datetime], seconds: float) -> Cut:
+def _cut(needs: tuple[Need, ...], now: datetime, captured: Mapping[str, datetime], seconds: float) -> PlannedCut:
     sources = frozenset[str]().union(*(_to_ask(need, captured) for need in needs))
     what = f"{len(needs)} waiting" if len(needs) > 1 else "a query waits"
     asked = f"ask {', '.join(sorted(sources))}, about {seconds:.3f} s" if sources else "what is captured suffices"
     first = needs[0].deadline
     by = f"; the first deadline is in {(first - now).total_seconds():.3f} s" if first is not None else ""
-    return Cut(sources, needs, f"{what}: {asked}{by}")
+    return PlannedCut(sources, needs, f"{what}: {asked}{by}")
 
 
 @dataclass(frozen=True, slots=True)
 class TableGoal:
-    """A table with a `target_lag`."""
+    """A table with a `target_lag`, or one that somebody follows."""
 
     table: str
     target_lag: timedelta
@@ -187,6 +187,8 @@ class TableGoal:
     """What the table reflects now."""
     takes: timedelta = timedelta(0)
     """How long bringing it up to date is expected to take."""
+    is_followed: bool = False
+    """Whether the goal is that of a subscription."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,8 @@ def system_job(activity: Workload, settings: SystemJobSettings, now: datetime) -
     if due:
         first = min(due, key=lambda goal: goal.as_of + goal.target_lag - goal.takes)
         others = f", and {len(due) - 1} more" if len(due) > 1 else ""
-        reason = f"{first.table} would fall behind its target_lag of {format_duration(first.target_lag)}{others}"
+        goal = "a subscription's bound" if first.is_followed else "its target_lag"
+        reason = f"{first.table} would fall behind {goal} of {format_duration(first.target_lag)}{others}"
         return SystemJob(reason, frozenset(goal.table for goal in due))
     if held > 0 and now - activity.asked_at >= settings.idle_after:
         return SystemJob(f"no query came for {format_duration(settings.idle_after)} and {fullest} has changes")

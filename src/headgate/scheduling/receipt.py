@@ -12,7 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from headgate.capture.source import Capabilities
-from headgate.config.durations import format_duration
+from headgate.config.platforms import SPARK
+from headgate.measures import duration_text
+from headgate.receipts import receipt_lines, waited_text
 from headgate.scheduling.bound import Bound
 
 _NONE = timedelta(0)
@@ -48,6 +50,20 @@ class SourceReceipt:
 
 
 @dataclass(frozen=True, slots=True)
+class RangesRead:
+    """The ranges of one table that the answer, or what it derives from, needed."""
+
+    table: str
+    of: int
+    """How many ranges the table has."""
+    read: tuple[str, ...]
+    brought_forward: int
+    """How many of them came to the job because of this query."""
+    left_behind: int
+    """How many others are not at the job."""
+
+
+@dataclass(frozen=True, slots=True)
 class Waited:
     """Seconds that the query waited, by where."""
 
@@ -60,10 +76,11 @@ class Waited:
     def total(self) -> float:
         return self.capture + self.queue + self.spark + self.read
 
+    def to_json(self) -> dict[str, float]:
+        return {**asdict(self), "total": self.total}
+
     def __str__(self) -> str:
-        places = {"capture": self.capture, "queue": self.queue, "spark": self.spark, "read": self.read}
-        shown = ", ".join(f"{name} {seconds:.3f}" for name, seconds in places.items() if seconds > 0)
-        return f"{self.total:.3f} s" + (f" ({shown})" if shown else "")
+        return waited_text(self.to_json())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +105,14 @@ class Receipt:
     """Why this job was taken."""
     notes: tuple[str, ...] = ()
     """Warnings of whoever made the receipt; `warnings` has all."""
+    kept: str = ""
+    """Of which kept answer the rows are, and how it was moved on to the job; empty if they were read as written."""
+    ranges: tuple[RangesRead, ...] = ()
+    """Of the tables with several ranges that the answer derives from."""
+    platform: str = SPARK
+    """Who answered."""
+    why_platform: str = ""
+    """Why Spark answered although tables of the query are placed elsewhere."""
 
     @property
     def staleness(self) -> timedelta | None:
@@ -104,27 +129,7 @@ class Receipt:
         return self.notes + clock_warnings(self.bound, self.sources)
 
     def __str__(self) -> str:
-        lines = [("bound", str(self.bound)), ("achieved", self._achieved()), ("job", self._job())]
-        lines += [("source", _source_line(source)) for source in self.sources]
-        lines += [("", f"{source.name}: {sentence}") for source in self.sources for sentence in source.cannot_promise]
-        lines.append(("waited", str(self.waited)))
-        lines.append(("work", f"{_count(self.jobs_run, 'job')}, {_count(self.rows_processed, 'row')}"))
-        if self.missed:
-            lines.append(("missed", self.why_missed or "the bound was not met"))
-        lines += [("warning", warning) for warning in self.warnings]
-        return "\n".join(f"{title:<9} {text}".rstrip() for title, text in lines)
-
-    def _achieved(self) -> str:
-        if self.data_timestamp is None or self.staleness is None:
-            return "reads no source"
-        met = "missed" if self.missed else "met"
-        return f"{_time(self.data_timestamp)}, {_short(self.staleness)} stale on arrival: {met}"
-
-    def _job(self) -> str:
-        how = (
-            "closed for this query" if self.closed_job else "shared with other queries" if self.shared_cut else "reused"
-        )
-        return f"{self.job}, {how}" + (f": {self.decision}" if self.decision else "")
+        return "\n".join(f"{title:<9} {text}".rstrip() for title, text in receipt_lines(self.to_json()))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types: durations in seconds, instants in ISO 8601; derived fields are there to be read."""
@@ -135,7 +140,7 @@ class Receipt:
             "staleness": _seconds(self.staleness),
             "job": self.job,
             "sources": [_source_json(source) for source in self.sources],
-            "waited": {**asdict(self.waited), "total": self.waited.total},
+            "waited": self.waited.to_json(),
             "rows_processed": self.rows_processed,
             "jobs_run": self.jobs_run,
             "shared_cut": self.shared_cut,
@@ -143,7 +148,11 @@ class Receipt:
             "missed": self.missed,
             "why_missed": self.why_missed,
             "decision": self.decision,
+            "platform": self.platform,
+            "why_platform": self.why_platform,
             "notes": list(self.notes),
+            "kept": self.kept,
+            "ranges": [{**asdict(ranges), "read": list(ranges.read)} for ranges in self.ranges],
             "warnings": list(self.warnings),
         }
 
@@ -166,6 +175,11 @@ class Receipt:
             body["why_missed"],
             body["decision"],
             tuple(body["notes"]),
+            # Histories from before do not have it.
+            body.get("kept", ""),
+            tuple(RangesRead(**{**ranges, "read": tuple(ranges["read"])}) for ranges in body.get("ranges", ())),
+            body.get("platform", SPARK),
+            body.get("why_platform", ""),
         )
 
 
@@ -195,27 +209,8 @@ def clock_warnings(bound: Bound, sources: Sequence[SourceReceipt]) -> tuple[str,
     return tuple(found)
 
 
-def _source_line(source: SourceReceipt) -> str:
-    asked = "asked" if source.sampled else "not asked"
-    line = f"{source.name}: lag {_short(source.lag)}, position {source.position}, {asked}"
-    if source.clock_offset is not None and source.clock_error is not None:
-        sign = "-" if source.clock_offset < _NONE else "+"
-        line += f", clock {sign}{_short(abs(source.clock_offset))} ±{_short(source.clock_error)}"
-    return line
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _time(at: datetime) -> str:
-    return at.isoformat(sep=" ", timespec="milliseconds")
-
-
 def _short(duration: timedelta) -> str:
-    """Whole milliseconds; less than one is shown as it is."""
-    whole = timedelta(milliseconds=round(duration / timedelta(milliseconds=1)))
-    return format_duration(whole or duration)
+    return duration_text(duration.total_seconds())
 
 
 def _seconds(duration: timedelta | None) -> float | None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from headgate.capture.memory import MemorySource
@@ -22,53 +22,24 @@ from headgate.clock import Clock
 from headgate.config.live import LiveProject
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.errors import Cancelled, FlowFailed, HeadgateError, HistoryLost, SnapshotGone, TooStale, TransientError
+from headgate.ranges.key_set import KeySet
 from headgate.runtime.execution.executor import Executor
-from headgate.runtime.flows.flow_set import FlowSet
+from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
+from headgate.runtime.placing.platforms import Platforms, Serving
 from headgate.runtime.reading.reader import Reader, Snapshot
 from headgate.runtime.signal import Signal
+from headgate.runtime.sources.loading import Loads
 from headgate.runtime.sources.sources import CaptureTimedOut
+from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.journal import Journal
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.cutter import Closed, Cutter
-from headgate.scheduling.policy import CloseJob, JoinJob, Need, Offer, ReuseJob, choose
-from headgate.scheduling.receipt import Receipt, SourceReceipt, Waited, cannot_promise
+from headgate.scheduling.pending_query import PendingQuery
+from headgate.scheduling.policy import CloseJob, JoinJob, Offer, ReuseJob, choose
+from headgate.scheduling.receipt import RangesRead, Receipt, SourceReceipt, Waited, cannot_promise
 
-
-@dataclass
-class PendingQuery:
-    """A query on its way to its snapshot."""
-
-    tables: tuple[str, ...]
-    sources: frozenset[str]
-    bound: Bound
-    floor: JobId
-    """The session has seen this job: it does not go back behind it."""
-    arrived_at: datetime
-    began: float
-    is_cancelled: Callable[[], bool]
-    number: int
-    capture: float = 0.0
-    queue: float = 0.0
-    spark: float = 0.0
-    rows: int = 0
-    jobs: int = 0
-    decision: str = ""
-    closed: Closed | None = None
-    shared_cut: bool = False
-    missed: str | None = None
-
-    @property
-    def deadline(self) -> float | None:
-        """When waiting ends, on the monotonic clock."""
-        if self.bound.deadline is None or self.bound.when_stale == "wait":
-            return None
-        return self.began + self.bound.deadline.total_seconds()
-
-    @property
-    def need(self) -> Need:
-        since = self.bound.since(self.arrived_at) or BEGINNING
-        return Need(self.number, self.sources, since, self.bound.deadline_at(self.arrived_at), frozenset(self.tables))
+_HELD_BACK_SECONDS = 0.5
 
 
 @dataclass
@@ -85,6 +56,8 @@ class Scheduler:
     cutter: Cutter
     sources: Mapping[str, Source]
     signal: Signal
+    platforms: Platforms
+    loads: Loads
     clocks: dict[str, Sample] = field(default_factory=dict)
     """The latest sample of each source."""
     asked_at: datetime = BEGINNING
@@ -106,6 +79,44 @@ class Scheduler:
         if behind:
             self.executor.settle(behind, job)
 
+    def bring(self, tables: Collection[str], job: JobId, is_cancelled: Callable[[], bool]) -> None:
+        """Brings tables that are behind a closed job to it, however long that takes."""
+        behind = [table for table in tables if self.reader.through(table) < job]
+        if not behind:
+            return
+        self.executor.want(behind, job)
+
+        def arrived() -> bool:
+            if is_cancelled():
+                raise Cancelled("the query was cancelled")
+            return self.executor.arrived(behind, job)
+
+        self.signal.wait_until(arrived, None)
+
+    def wait_until_built(
+        self, tables: Iterable[str], until: float | None, is_cancelled: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Waits for those of the tables that opening has left to be built; gives whether there were any.
+
+        `until` is on the monotonic clock. A flow that cannot be built is no longer waited for: who reads it hears why.
+        """
+        names = {table.casefold() for table in tables}
+
+        def built() -> bool:
+            if is_cancelled():
+                raise Cancelled("the query was cancelled")
+            return names.isdisjoint(self.flows.unbuilt)
+
+        if built():
+            return False
+        if not self.signal.wait_until(built, until):
+            waiting = [name for place, name in self.flows.unbuilt.items() if place in names]
+            raise TooStale(
+                f"{', '.join(waiting)} could not be built in time: the warehouse was opened a moment ago",
+                hint=f"ask again: {len(self.flows.unbuilt)} flows are still to be built, `headgate status` names them",
+            )
+        return True
+
     def as_of(self, table: str) -> datetime | None:
         """The instant up to which a table has what its sources acknowledged; None for a table of no source.
 
@@ -125,14 +136,30 @@ class Scheduler:
             ]
         return min(instants, default=None)
 
+    def unprocessed_bytes(self) -> dict[str, int]:
+        """Bytes per source that some table has not taken."""
+        # What waits for first rows says nothing about what is in the logs.
+        waiting = self.flows.waiting_for_rows()
+        stages = [stage for stage in self.flows.stages() if stage.name not in waiting]
+        through = min((stage.target.through for stage in stages), default=self.journal.chain.newest)
+        return {
+            name: source.log.held_bytes if self.journal.chain.position(name, through) < source.log.durable else 0
+            for name, source in self.sources.items()
+        }
+
     def number(self) -> int:
         """A number that no other need has."""
         return next(self._numbers)
 
     def snapshot(
-        self, tables: tuple[str, ...], bound: Bound, floor: JobId, is_cancelled: Callable[[], bool]
+        self,
+        tables: tuple[str, ...],
+        bound: Bound,
+        floor: JobId,
+        is_cancelled: Callable[[], bool],
+        keys: Mapping[str, KeySet] = NO_KEYS,
     ) -> tuple[Snapshot, Receipt]:
-        """A snapshot of the tables that keeps the bound, pinned, and its receipt.
+        """A snapshot of the tables, or of what has these keys, that keeps the bound, pinned, and its receipt.
 
         The receipt is made with the choice, in one step: jobs that are closed while the answer is read change nothing in it.
         """
@@ -145,13 +172,14 @@ class Scheduler:
             time.monotonic(),
             is_cancelled,
             self.number(),
+            keys,
         )
         with self._counted(query):
             while True:
                 self._freshen(query)
                 try:
                     with self.journal.lock:
-                        snapshot = self.reader.pin(tables, None)
+                        snapshot = self.reader.pin(tables, None, keys)
                         as_of = {name: self.journal.chain.as_of(snapshot.job, name) for name in sorted(query.sources)}
                 except SnapshotGone:
                     # Jobs went on meanwhile and one of the tables let this one go.
@@ -160,7 +188,7 @@ class Scheduler:
                     continue
                 if query.missed is None:
                     since = query.need.since
-                    if not tables or (snapshot.job >= floor and all(at >= since for at in as_of.values())):
+                    if not tables or (snapshot.job >= query.least and all(at >= since for at in as_of.values())):
                         return snapshot, self._receipt(query, snapshot.job, as_of)
                     # A table was built anew meanwhile, and stands at an older job.
                     snapshot.release()
@@ -173,20 +201,82 @@ class Scheduler:
                     query.missed += f"; the session has seen job {floor} already, this is job {snapshot.job}"
                 return snapshot, self._receipt(query, snapshot.job, as_of)
 
+    def decision(self, tables: tuple[str, ...], bound: Bound, floor: JobId) -> str:
+        """What a query for the tables would do now, and why; nothing is done."""
+        arrived, began = self.clock.now(), time.monotonic()
+        sources = self.flows.sources_of(tables)
+        query = PendingQuery(tables, sources, bound, floor, arrived, began, lambda: False, self.number())
+        choice = choose(query.need, floor, self._offers(query))
+        word = {ReuseJob: "reuse", JoinJob: "join", CloseJob: "close"}[type(choice)]
+        return f"{word}: {choice.reason}"
+
+    def reuse_shipped(self, serving: Serving, bound: Bound, floor: JobId) -> Receipt | None:
+        """The receipt of the job that a platform is at, if that keeps the bound: then nothing is to be waited for."""
+        job = serving.platform.shipper.shipped
+        if job is None or job < floor:
+            return None
+        now = self.clock.now()
+        since = bound.since(now) or BEGINNING
+        with self.journal.lock:
+            chain = self.journal.chain
+            if not chain.oldest <= job <= chain.newest:
+                return None
+            as_of = {name: chain.as_of(job, name) for name in sorted(serving.sources)}
+            if any(at < since for at in as_of.values()):
+                return None
+        query = PendingQuery(
+            serving.tables, serving.sources, bound, floor, now, time.monotonic(), lambda: False, self.number()
+        )
+        query.decision = f"reused job {job}, which {serving.platform.name} is at and which is fresh enough"
+        query.shared_cut = bound.max_staleness is not None
+        self.asked_at = now
+        return self._receipt(query, job, as_of)
+
+    def meets(self, receipt: Receipt, floor: JobId, job: JobId) -> bool:
+        """Whether a job keeps what the receipt's query was promised; one that was not kept is no worse than the receipt's."""
+        since = receipt.bound.since(receipt.arrived_at) or BEGINNING
+        with self.journal.lock:
+            chain = self.journal.chain
+            if not chain.oldest <= job <= chain.newest or job < floor:
+                return False
+            if receipt.missed or job == receipt.job:
+                return job >= receipt.job
+            return all(chain.as_of(job, source.name) >= since for source in receipt.sources)
+
+    def moved(self, receipt: Receipt, job: JobId) -> Receipt:
+        """The receipt of an answer that another job was taken for."""
+        if job == receipt.job:
+            return receipt
+        with self.journal.lock:
+            chain = self.journal.chain
+            as_of = {source.name: chain.as_of(job, source.name) for source in receipt.sources}
+            sources = tuple(
+                replace(
+                    source,
+                    lag=max(timedelta(0), receipt.arrived_at - as_of[source.name]),
+                    position=chain.position(source.name, job),
+                )
+                for source in receipt.sources
+            )
+        return replace(receipt, job=job, data_timestamp=min(as_of.values(), default=None), sources=sources)
+
     @contextmanager
     def _counted(self, query: PendingQuery) -> Iterator[None]:
         with self._counting:
             self.asked_at = query.arrived_at
             self.waiting += 1
+        self.signal.notify()
         try:
             yield
         finally:
             with self._counting:
                 self.waiting -= 1
+            self.signal.notify()
 
     def _freshen(self, query: PendingQuery) -> None:
         """Brings the query's tables where its bound wants them, or as far as its deadline lets it."""
         try:
+            self._await_rows(query)
             job = self._job(query)
             if job is not None:
                 self._bring(query, job)
@@ -199,6 +289,21 @@ class Scheduler:
             else:
                 query.missed = problem.what
 
+    def _await_rows(self, query: PendingQuery) -> None:
+        """Waits until the query's source tables have their first rows; it is then answered at a job that has them."""
+        stages = [stage for stage in self.flows.needed(query.tables) if isinstance(stage, ReplicaStage)]
+        unloaded = [stage.name for stage in stages if stage.is_unloaded]
+        if unloaded:
+            began = time.monotonic()
+            with self.loads.awaited(unloaded):
+                self._wait(query, lambda: not any(stage.is_unloaded for stage in stages))
+            took = time.monotonic() - began
+            query.queue += took
+            query.notes.append(f"waited {took:.1f} s for the first rows of {', '.join(unloaded)}")
+        with self.journal.lock:
+            begins = [stage.begins_at(self.journal.chain) for stage in stages]
+        query.begins = max((job for job in begins if job is not None), default=NO_JOB)
+
     def _may_serve(self, query: PendingQuery, problem: Exception) -> bool:
         """Whether what there is answers the query although it could not be made fresher."""
         if isinstance(problem, Cancelled) or query.bound.when_stale != "serve":
@@ -210,6 +315,7 @@ class Scheduler:
         """What keeps one of the query's sources from delivering, or one of its tables from taking it."""
         failures = self.executor.failures
         found = [
+            self.loads.missing([stage.name for stage in self.flows.needed(query.tables)]),
             *(self.sources[name].status.trouble for name in sorted(query.sources)),
             *(failures.get(stage.name) for stage in self.flows.needed(query.tables)),
         ]
@@ -217,8 +323,10 @@ class Scheduler:
 
     def _job(self, query: PendingQuery) -> JobId | None:
         """The job to bring the tables to; None when they are where they must be."""
-        choice = choose(query.need, query.floor, self._offers(query))
-        query.decision = choice.reason
+        choice = choose(query.need, query.least, self._offers(query))
+        query.decision = (
+            choice.reason if query.begins <= query.floor else "first rows were loaded, which no job has yet"
+        )
         match choice:
             case ReuseJob():
                 query.shared_cut = query.bound.max_staleness is not None
@@ -228,9 +336,15 @@ class Scheduler:
                 return job
             case CloseJob():
                 closed = self._closed(query)
+                while closed.job < query.begins:
+                    # Another table of the source that is read whole again holds cuts back.
+                    self.signal.wait_past(self.signal.count, time.monotonic() + _HELD_BACK_SECONDS)
+                    closed = self._closed(query)
                 query.closed = closed
                 query.shared_cut = closed.others > 0
-                return max(closed.job, query.floor)
+                if not closed.is_new:
+                    query.decision = f"nothing was committed since job {closed.job} was closed"
+                return max(closed.job, query.least)
 
     def _offers(self, query: PendingQuery) -> list[Offer]:
         """The jobs that could serve: the newest that all tables have reached, and the closed ones after it.
@@ -239,8 +353,8 @@ class Scheduler:
         """
         with self.journal.lock:
             chain = self.journal.chain
-            complete = min((self.reader.through(table) for table in query.tables), default=chain.newest)
-            jobs = range(max(complete, self.reader.oldest(query.tables)), chain.newest + 1)
+            complete = min((self.reader.through(table, query.keys) for table in query.tables), default=chain.newest)
+            jobs = range(max(complete, self.reader.oldest(query.tables, query.keys)), chain.newest + 1)
             return [
                 Offer(JobId(job), {name: chain.as_of(JobId(job), name) for name in query.sources}, job == complete)
                 for job in jobs
@@ -267,13 +381,16 @@ class Scheduler:
 
     def _bring(self, query: PendingQuery, job: JobId) -> None:
         began = time.monotonic()
-        stages = self.flows.needed(query.tables)
-        before = min((stage.target.through for stage in stages), default=job)
+        stages = self.flows.needed_ranges(query.tables, query.keys)
+        before = min((stage.target.throughs[number] for stage, ranges in stages for number in ranges), default=job)
+        for stage, ranges in stages:
+            throughs = stage.target.throughs
+            query.brought[stage.name] = sum(throughs[number] < job for number in ranges)
         if before < job:
             query.jobs = job - before
             query.rows = self._rows(query, before, job)
-        self.executor.want(query.tables, job)
-        self._wait(query, lambda: self.executor.arrived(query.tables, job))
+        self.executor.want(query.tables, job, query.keys)
+        self._wait(query, lambda: self.executor.arrived(query.tables, job, query.keys))
         took = time.monotonic() - began
         query.spark += took
         if query.closed is not None and query.closed.is_new:
@@ -303,7 +420,7 @@ class Scheduler:
         if query.deadline is None or not isinstance(problem, (_DeadlinePassed, CaptureTimedOut)):
             return problem
         with self.journal.lock:
-            complete = min((self.reader.through(table) for table in query.tables), default=JobId(0))
+            complete = min((self.reader.through(table, query.keys) for table in query.tables), default=JobId(0))
             as_of = {name: self.journal.chain.as_of(complete, name) for name in query.sources}
         slowest = min(as_of, key=as_of.__getitem__, default=None)
         gap = (
@@ -339,8 +456,25 @@ class Scheduler:
             missed=query.missed is not None,
             why_missed=query.missed,
             decision=query.decision,
-            notes=tuple(f"the clock of {name} was not compared yet" for name in as_of if not self._clock_known(name)),
+            notes=(
+                *query.notes,
+                *(f"the clock of {name} was not compared yet" for name in as_of if not self._clock_known(name)),
+            ),
+            ranges=self._ranges_read(query, job),
         )
+
+    def _ranges_read(self, query: PendingQuery, job: JobId) -> tuple[RangesRead, ...]:
+        found = []
+        for stage, ranges in self.flows.needed_ranges(query.tables, query.keys):
+            table = stage.target
+            if table.division is not None:
+                others = [through for number, through in enumerate(table.throughs) if number not in ranges]
+                read = tuple(table.range_map.name(number) for number in sorted(ranges))
+                left = sum(through < job for through in others)
+                found.append(
+                    RangesRead(stage.name, table.range_map.count, read, query.brought.get(stage.name, 0), left)
+                )
+        return tuple(found)
 
     def _clock_known(self, source: str) -> bool:
         return source in self.clocks or isinstance(self.sources[source], MemorySource)

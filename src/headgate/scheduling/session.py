@@ -5,20 +5,34 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from weakref import WeakSet
+
+from pyspark.sql.types import StructType
 
 from headgate.config.durations import format_duration
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, TooStale
+from headgate.notebook import SHOWN_ROWS, answer_html, to_pandas, to_polars
+from headgate.runtime.flows.flow_set import NO_KEYS
+from headgate.runtime.placing.platforms import Serving
 from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.reading.query_work import Interruption, TimeIsOver
+from headgate.runtime.spark.partitions import ReadLimit
 from headgate.scheduling.bound import Bound, Duration
 from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.receipt import Receipt, Waited
 from headgate.scheduling.scheduler import Scheduler
+from headgate.scheduling.showing import Catalogue
 from headgate.sql.references import TableText
-from headgate.sql.tail import FreshnessClause, Setting, parse_setting, split_tail
+from headgate.sql.showing import ExplainQuery, Showing, parse_showing
+from headgate.sql.subscribing import parse_subscribe
+from headgate.sql.tail import FreshnessClause, SetStatement, parse_setting, split_tail
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
 
 
 class Answer(SnapshotAnswer):
@@ -61,6 +75,23 @@ class Answer(SnapshotAnswer):
             receipt if late <= 0 else replace(receipt, missed=True, why_missed=f"read {late:.3g} s after the deadline")
         )
 
+    def to_pandas(self) -> pandas.DataFrame:
+        """All rows as a DataFrame of pandas."""
+        return to_pandas(self.to_arrow())
+
+    def to_polars(self) -> polars.DataFrame:
+        """All rows as a DataFrame of polars, if that is installed."""
+        return to_polars(self.to_arrow())
+
+    def _repr_html_(self) -> str:
+        """The first rows as a table, for a notebook, and what the receipt says."""
+        if not self.is_open:
+            return "<p>an answer that was closed, or whose lease has ended: ask again</p>"
+        # One more than is shown tells whether there are others.
+        found = self.read(ReadLimit(SHOWN_ROWS + 1)).to_arrow()
+        receipt = None if self._receipt is None else self.receipt.to_json()
+        return answer_html(found.slice(0, SHOWN_ROWS), found.num_rows <= SHOWN_ROWS, receipt)
+
     def _too_late(self, seconds: float) -> Exception:
         assert self._receipt is not None
         waited = self._receipt.waited
@@ -70,8 +101,9 @@ class Answer(SnapshotAnswer):
 class Session:
     """One reader's queries; may be used by several threads, which then share what it has seen."""
 
-    def __init__(self, scheduler: Scheduler, leases: Leases, history: History) -> None:
+    def __init__(self, scheduler: Scheduler, leases: Leases, history: History, catalogue: Catalogue) -> None:
         self._scheduler = scheduler
+        self._catalogue = catalogue
         self._leases = leases
         self._history = history
         self._lock = threading.Lock()
@@ -98,36 +130,117 @@ class Session:
         The bound can be given here, in the query's tail, by `SET` for the session, or in the project file; here counts
         first. With a job, that snapshot is read, whatever its age.
         """
-        setting = parse_setting(text)
-        if setting is not None:
-            return self._set(setting)
-        written, tail = split_tail(text)
-        query = self._scheduler.reader.read(written)
+        # What was translated before needs not be read again, unless Spark is to answer it.
+        serving = None if job is not None else self._scheduler.platforms.known(text)
+        written, tail = text, FreshnessClause()
+        if serving is None:
+            setting = parse_setting(text)
+            if setting is not None:
+                return self._set(setting)
+            showing = parse_showing(text)
+            if showing is not None:
+                return self._show(showing)
+            if parse_subscribe(text) is not None:
+                raise DefiniteError(
+                    "a subscription is not a query: it does not end",
+                    hint="follow the table with `headgate subscribe TABLE`",
+                )
+            written, tail = split_tail(text)
         default = self._scheduler.settings.current.freshness
         bound = Bound.of(
             default, self._said, tail, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale
         )
-        interruption = Interruption()
-        with self._lock:
-            self._interruptions.add(interruption)
+        interruption = self._interruption()
         with interruption.at_work():
+            query = None if serving is not None else self._read(written, interruption, bound)
             if job is not None:
+                assert query is not None
                 if job:
                     self._scheduler.journal.chain.get(JobId(job))
                     self._scheduler.make_again(self._scheduler.reader.tables_of(query), JobId(job))
                 return self._held(Answer(self._scheduler.reader.sql(query, JobId(job), interruption), None))
             with self._history.asking(text) as asking:
-                answer, asking.receipt = self._answer(query, bound, interruption)
+                answer, asking.receipt = self._answer(written, query, serving, bound, interruption)
             return self._held(Answer(answer, asking.receipt))
 
-    def _answer(self, query: TableText, bound: Bound, interruption: Interruption) -> tuple[SnapshotAnswer, Receipt]:
-        began = time.monotonic()
-        tables = self._scheduler.reader.tables_of(query)
-        snapshot, receipt = self._scheduler.snapshot(tables, bound, self._floor, lambda: interruption.is_set)
+    def sql_at(self, text: str, job: JobId) -> Answer:
+        """Answers one SELECT from a job that was shown before; tables that are behind it are brought to it."""
+        interruption = self._interruption()
+        with interruption.at_work():
+            query = self._read(text, interruption)
+            tables = self._scheduler.reader.tables_of(query)
+            self._scheduler.bring(tables, job, lambda: interruption.is_set)
+            return self._held(Answer(self._scheduler.reader.sql(query, job, interruption), None))
+
+    def columns(self, text: str) -> StructType:
+        """The columns that a SELECT would have; nothing is read."""
+        interruption = self._interruption()
+        with interruption.at_work():
+            return self._scheduler.reader.columns(self._read(text, interruption), interruption)
+
+    def say(self, freshness: FreshnessClause) -> None:
+        """From now on the session's queries are to be this fresh, where they do not say otherwise."""
+        with self._lock:
+            self._said = freshness
+
+    def _read(self, text: str, interruption: Interruption, bound: Bound | None = None) -> TableText:
+        """The query; after an opening, its flows are there by then."""
         until = None
+        if bound is not None and bound.deadline is not None and bound.when_stale != "wait":
+            until = time.monotonic() + bound.deadline.total_seconds()
+        query = self._scheduler.reader.read(text)
+        names = [table.name for table in query.references]
+        if self._scheduler.wait_until_built(names, until, lambda: interruption.is_set):
+            # What a star means depends on the columns of its table.
+            query = self._scheduler.reader.read(text)
+        return query
+
+    def _interruption(self) -> Interruption:
+        made = Interruption()
+        with self._lock:
+            self._interruptions.add(made)
+        return made
+
+    def _answer(
+        self,
+        text: str,
+        query: TableText | None,
+        serving: Serving | str | None,
+        bound: Bound,
+        interruption: Interruption,
+    ) -> tuple[SnapshotAnswer, Receipt]:
+        began = time.monotonic()
+        scheduler, until = self._scheduler, None
         if bound.deadline is not None and bound.ends_at_deadline:
             until = began + bound.deadline.total_seconds()
+        if isinstance(serving, Serving):
+            tables = serving.tables
+        else:
+            assert query is not None
+            tables = scheduler.reader.tables_of(query)
+            serving = scheduler.platforms.translated(text, tables)
+        if isinstance(serving, Serving):
+            reused = scheduler.reuse_shipped(serving, bound, self._floor)
+            served = None if reused is None else self._served(serving, text, reused, interruption, until)
+            if isinstance(served, tuple):
+                return served
+        # A platform is at one job for all keys.
+        keys = NO_KEYS if query is None or isinstance(serving, Serving) else scheduler.reader.keys_of(query)
+        snapshot, receipt = scheduler.snapshot(tables, bound, self._floor, lambda: interruption.is_set, keys)
+        if isinstance(serving, Serving):
+            try:
+                problem = scheduler.platforms.bring(serving, snapshot.job, interruption, until)
+                found = problem or self._served(serving, text, receipt, interruption, until)
+            except BaseException:
+                snapshot.release()
+                raise
+            if not isinstance(found, str):
+                snapshot.release()
+                return found
+            serving = found
+        receipt = replace(receipt, why_platform=serving or "")
         try:
+            query = query or self._scheduler.reader.read(text)
             answer = self._scheduler.reader.answer(query, snapshot, interruption, until)
         except TimeIsOver:
             read = time.monotonic() - began - receipt.waited.total
@@ -135,7 +248,24 @@ class Session:
         with self._lock:
             self._floor = max(self._floor, answer.job) if tables else self._floor
         planned = max(0.0, time.monotonic() - began - receipt.waited.total)
-        return answer, replace(receipt, waited=replace(receipt.waited, read=planned))
+        return answer, replace(receipt, waited=replace(receipt.waited, read=planned), kept=answer.kept)
+
+    def _served(
+        self, serving: Serving, text: str, receipt: Receipt, interruption: Interruption, until: float | None
+    ) -> tuple[SnapshotAnswer, Receipt] | str:
+        """The answer of the platform, at a job that keeps what the receipt promises, or why Spark is to answer."""
+        scheduler, began, floor = self._scheduler, time.monotonic(), self._floor
+        found = scheduler.platforms.answer(
+            serving, lambda job: scheduler.meets(receipt, floor, job), interruption, until
+        )
+        if isinstance(found, str):
+            return found
+        with self._lock:
+            self._floor = max(self._floor, found.job)
+        waited = replace(receipt.waited, read=time.monotonic() - began)
+        moved = replace(scheduler.moved(receipt, found.job), waited=waited, platform=serving.platform.name)
+        schema = serving.query.shape.translated.schema
+        return scheduler.reader.of_rows(schema, found.rows, found.job, interruption, text), moved
 
     def cancel(self) -> None:
         """Ends its queries that wait or are being read: each raises `Cancelled` and lets go of what it had."""
@@ -145,7 +275,7 @@ class Session:
             interruption.set()
         self._scheduler.signal.notify()
 
-    def _set(self, setting: Setting) -> Answer:
+    def _set(self, setting: SetStatement) -> Answer:
         with self._lock:
             self._said = setting.applied_to(self._said)
         bound = Bound.of(self._scheduler.settings.current.freshness, self._said)
@@ -155,6 +285,20 @@ class Session:
             ("when_stale", bound.when_stale),
         ]
         return Answer(self._scheduler.reader.constant(shown, "key string, value string"), None)
+
+    def _show(self, asked: Showing) -> Answer:
+        if not isinstance(asked, ExplainQuery):
+            rows, columns = self._catalogue.rows(asked)
+            return Answer(self._scheduler.reader.constant(rows, columns), None)
+        written, tail = split_tail(asked.text)
+        reader = self._scheduler.reader
+        query = reader.read(written)
+        bound = Bound.of(self._scheduler.settings.current.freshness, self._said, tail)
+        tables = reader.tables_of(query)
+        lines = [f"bound: {bound}", self._scheduler.decision(tables, bound, self._floor)]
+        lines += [f"reads {table} at job {reader.through(table)}" for table in tables]
+        lines += ["", *reader.plan_text(query).splitlines()]
+        return Answer(reader.constant([(line,) for line in lines], "plan string"), None)
 
     def _held(self, answer: Answer) -> Answer:
         self._leases.add(answer)

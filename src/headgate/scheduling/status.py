@@ -10,8 +10,10 @@ from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.errors import HeadgateError
 from headgate.runtime.stages.ways import Way
 from headgate.runtime.upkeep.upkeep import Upkeep
-from headgate.scheduling.background import Action, Opening
+from headgate.scheduling.background import Action, OpeningProgress
+from headgate.scheduling.expectations import ExpectationStatus, Violations
 from headgate.scheduling.leases import Leases
+from headgate.scheduling.scaling import ScalingStatus
 from headgate.scheduling.scheduler import Scheduler
 
 
@@ -42,6 +44,12 @@ class TableStatus:
     lag: timedelta | None
     target_lag: timedelta | None
     failure: str | None
+    expectations: tuple[ExpectationStatus, ...] = ()
+    """Its constraints, and how many rows violate them."""
+    ranges: Mapping[str, JobId] = field(default_factory=dict)
+    """The job of each key range, where there are several."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """By key range why nobody can read it now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +74,32 @@ class WarehouseStatus:
     """What was done without a query, the latest last."""
     spark_lost: str | None = None
     """Why Spark cannot be used any more."""
-    opening: Opening | None = None
-    """Tables that are made again after the opening; None once they are where they were."""
+    opening: OpeningProgress | None = None
+    """Tables that are made again, and flows that are built, after the opening; None once all are there."""
+    scaling: ScalingStatus | None = None
+    """The sizes of the parts; None where they do not change."""
     ways: Mapping[str, int] = field(default_factory=dict)
     """How many batches with changes were narrow, wide or recomputed."""
+    kept_answers: int = 0
+    """Answers that are moved on from job to job."""
+    kept_answers_bytes: int = 0
+    answers_from_kept: int = 0
+    """Answers that came from kept ones since the warehouse was opened."""
+    subscriptions: int = 0
+    """Subscriptions that are open."""
 
 
 def observe(
     scheduler: Scheduler,
     upkeep: Upkeep,
     leases: Leases,
+    subscriptions: int,
     actions: Iterable[Action],
     damaged: Mapping[str, HeadgateError],
     spark_lost: str | None,
-    opening: Opening | None,
+    opening: OpeningProgress | None,
+    scaling: ScalingStatus | None,
+    violations: Violations,
 ) -> WarehouseStatus:
     """Everything at this moment; `damaged` tables cannot be read."""
     now, chain = scheduler.clock.now(), scheduler.journal.chain
@@ -93,7 +113,10 @@ def observe(
         at = None if at == BEGINNING else at
         failure = next((_told(failures[stage.name]) for stage in needed if stage.name in failures), None)
         lag = None if at is None else max(timedelta(0), now - at)
-        tables.append(TableStatus(name, through, at, lag, scheduler.flows.target_lag(name), failure))
+        target = scheduler.flows.target_lag(name)
+        ranges = scheduler.reader.ranges(name)
+        missing = scheduler.reader.missing(name)
+        tables.append(TableStatus(name, through, at, lag, target, failure, violations.status(name), ranges, missing))
     complete = min((table.through for table in tables), default=newest)
     closed = [
         ClosedJob(
@@ -110,6 +133,7 @@ def observe(
         for transaction in source.log.transactions(chain.position(name, newest), source.log.durable)
     ]
     rows = sum(sum(transaction.rows.values()) for transaction in pending)
+    kept = scheduler.reader.kept
     return WarehouseStatus(
         at=now,
         open=OpenJob(JobId(newest + 1), rows, len(pending)),
@@ -119,12 +143,17 @@ def observe(
         captured={name: source.captured.at for name, source in scheduler.sources.items()},
         waiting=len(scheduler.cutter.waiting),
         answers=len(leases),
+        subscriptions=subscriptions,
         executions=scheduler.executor.executions,
         ways={str(way): scheduler.executor.taken[way] for way in Way},
         held_bytes=upkeep.held_bytes,
+        kept_answers=len(kept.kept),
+        kept_answers_bytes=sum(answer.bytes for answer in kept.kept),
+        answers_from_kept=kept.served,
         actions=tuple(actions),
         spark_lost=spark_lost,
         opening=opening,
+        scaling=scaling,
     )
 
 

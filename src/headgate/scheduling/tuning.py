@@ -25,7 +25,7 @@ from headgate.config.gears import DEFAULT_W, GearSettings
 from headgate.config.live import LiveProject
 from headgate.config.project import check_project
 from headgate.config.settings import Project
-from headgate.config.sources import PostgresSourceSettings
+from headgate.config.sources import PACED
 from headgate.errors import ConfigError, DefiniteError, MultipleProblems
 from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import SETTING
@@ -198,7 +198,7 @@ class Tuning:
         for name, source in self._sources.items():
             source.log.limit_bytes = project.limits.stream_bytes
             settings = project.sources[name]
-            if isinstance(settings, PostgresSourceSettings) and isinstance(source, Paced):
+            if isinstance(settings, PACED) and isinstance(source, Paced):
                 source.change_pace(settings.pace)
         # Fewer jobs may be retained.
         self._upkeep.release()
@@ -215,14 +215,14 @@ class Tuning:
             return
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"these can be changed: {', '.join(known)}"
-        raise DefiniteError(f"{name} is no setting that can be changed while the warehouse is open", hint=hint)
+        raise DefiniteError(f"{name} is not a setting that can be changed while the warehouse is open", hint=hint)
 
 
 def _names(project: Project) -> list[str]:
     found = [f"{group}.{field}" for group in _GROUPS for field in type(getattr(project, group)).model_fields]
     found += _SINGLE
     for name, source in project.sources.items():
-        if isinstance(source, PostgresSourceSettings):
+        if isinstance(source, PACED):
             found += [f"sources.{name}.pace.{field}" for field in GearSettings.model_fields]
     return found
 
@@ -245,7 +245,7 @@ def _value(project: Project, name: str) -> Value:
     head, *rest = name.split(".")
     if head == "sources":
         source = project.sources[rest[0]]
-        assert isinstance(source, PostgresSourceSettings)
+        assert isinstance(source, PACED)
         found: object = getattr(source.pace.for_method(source.capture), rest[-1])
         return _plain_w(found) if rest[-1] == "w" else _plain(found)
     found = getattr(project, head)
@@ -293,7 +293,7 @@ def _with(project: Project, name: str, value: Value) -> Project:
     try:
         changed = check_project(_put(project, path, value), locate_key, Path.cwd())
         source = changed.sources[path[1]] if path[0] == "sources" else None
-        if isinstance(source, PostgresSourceSettings):
+        if isinstance(source, PACED):
             # Each method of capture has gears of its own.
             source.pace.for_method(source.capture)
         return changed

@@ -4,75 +4,58 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
+from headgate.capture.elastic.status import QueueStatus
 from headgate.capture.memory import MemorySource
 from headgate.capture.producer import ProducerSource
-from headgate.capture.source import Source, SourceTable
-from headgate.clock import Clock, SystemClock
-from headgate.config.project import load_project
+from headgate.capture.source import Source
+from headgate.capture.streamlog import StreamLog
+from headgate.clock import Clock
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, raise_all
 from headgate.runtime.engine import CAPTURE_WINDOW, Approve, Engine
 from headgate.runtime.execution.executor import Executor
-from headgate.runtime.flows.descriptions import TableDescription, describe_tables
+from headgate.runtime.flows.advice import FlowAdvice
+from headgate.runtime.flows.descriptions import Lineage, TableDescription, describe_tables, lineage_of
 from headgate.runtime.flows.explain import Explanation, explain_flow
+from headgate.runtime.flows.range_status import TableRangesStatus
+from headgate.runtime.placing.platforms import Platforms
 from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.recovery.backup import OnCopied, back_up_open
 from headgate.runtime.recovery.manifest import Manifest
-from headgate.runtime.sources.progress import OnProgress, default_progress
+from headgate.runtime.sources.loading import SourceLoad
+from headgate.runtime.sources.progress import OnProgress
 from headgate.runtime.sources.sources import find_producer_source, find_source
+from headgate.runtime.spark.executors import executor_supply
 from headgate.runtime.stages.procedures import Procedure
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.jobs import Job
 from headgate.runtime.tables.stored import BatchViews, KeptViews, StoredTable
 from headgate.runtime.tables.tables import INTERNAL
+from headgate.scheduling.advisor import Advisor
 from headgate.scheduling.applying import Applying, Preview
 from headgate.scheduling.background import Background
-from headgate.scheduling.bound import Duration
+from headgate.scheduling.bound import Bound, Duration
 from headgate.scheduling.cutter import Cutter
+from headgate.scheduling.expectations import Violations
 from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
+from headgate.scheduling.producer_tables import ProducerTables
+from headgate.scheduling.scaling import Scaling
 from headgate.scheduling.scheduler import Scheduler
 from headgate.scheduling.session import Answer, Session
+from headgate.scheduling.showing import Catalogue
 from headgate.scheduling.status import WarehouseStatus, observe
+from headgate.scheduling.subscription import Subscription, Subscriptions
 from headgate.scheduling.tuning import Tuning
-from headgate.warehouse.store import Step, no_step
-
-
-def open_warehouse(
-    project: str | Path | Mapping[str, object],
-    *,
-    clock: Clock | None = None,
-    takeover: bool = False,
-    step: Step = no_step,
-    progress: OnProgress | None = None,
-    procedures: Sequence[Procedure] = (),
-    approve: Approve = lambda changes, flows: None,
-) -> Warehouse:
-    """Opens the warehouse of a project: a file, its folder, or a dict with the same keys.
-
-    One process owns a warehouse at a time; `takeover` takes it from an owner that is gone for good. `step` is told each
-    point of a commit, for tests of what a crash leaves behind. `progress` hears how far a source's tables are read at first
-    contact; by default that is a line on the terminal. `procedures` are called with the changes of tables; one that is no
-    longer given is archived. `approve` hears which flows are built or archived, before that is done, and may raise.
-    """
-    return Warehouse(
-        load_project(project),
-        clock or SystemClock(),
-        takeover,
-        step,
-        default_progress() if progress is None else progress,
-        procedures,
-        approve=approve,
-        load=lambda: load_project(project),
-    )
+from headgate.warehouse.store import Step
 
 
 class Warehouse:
@@ -89,12 +72,15 @@ class Warehouse:
         executor: type[Executor] = Executor,
         approve: Approve = lambda changes, flows: None,
         load: Callable[[], Project] | None = None,
+        build_later: bool = False,
     ) -> None:
         """`executor` is how stages run; benchmarks have others, to compare. `load` reads the project again when it is applied."""
         self._closing = threading.RLock()
         self._fold_seconds = 0.0
         with ExitStack() as opened:
-            self._engine = engine = Engine(project, clock, takeover, step, progress, procedures, executor, approve)
+            self._engine = engine = Engine(
+                project, clock, takeover, step, progress, procedures, executor, approve, build_later
+            )
             opened.callback(lambda: engine.close(self._fold_seconds))
             self._cutter = Cutter(engine.sources, clock, CAPTURE_WINDOW, engine, engine.signal)
             opened.callback(self._cutter.close)
@@ -109,23 +95,54 @@ class Warehouse:
                 self._cutter,
                 engine.sources,
                 engine.signal,
+                engine.platforms,
+                engine.loads,
             )
             self._leases = Leases(engine.settings)
-            self.history = History(self._scheduler, Path(project.storage) / INTERNAL)
+            self._violations = Violations(engine.flows, engine.tables)
+            self.history = History(self._scheduler, Path(project.storage) / INTERNAL, self._violations)
             """The latest jobs and queries."""
             self._tuning = Tuning(engine.settings, engine.journal, engine.sources, engine.upkeep)
             self._applying = Applying(engine, self._tuning, load or (lambda: project))
+            self._catalogue = Catalogue(self._scheduler, self._violations, self.explain, self.location)
             self._session = self.session()
-            self._background = Background(self._scheduler, engine.upkeep, self._leases, self.history)
+            self._subscriptions = Subscriptions(self._scheduler, engine.tables, self._leases)
+            opened.callback(self._subscriptions.close)
+            self._advisor = Advisor(engine, self._subscriptions)
+            opened.callback(self._advisor.close)
+            self._background = Background(
+                self._scheduler,
+                engine.upkeep,
+                self._leases,
+                self.history,
+                self._subscriptions,
+                self._advisor,
+                self._choose_ranges,
+            )
             opened.callback(self._background.close)
+            self._scaling: Scaling | None = None
+            if project.scaling is not None:
+                supply = executor_supply(engine.sessions.context)
+                times = engine.reader.times
+                self._scaling = Scaling(project.scaling, supply, self._scheduler, engine.upkeep, times, engine.sessions)
+                opened.callback(self._scaling.close)
+            if engine.flows.unbuilt:
+                building = threading.Thread(target=engine.build_left, name="building", daemon=True)
+                building.start()
+                opened.callback(self._end_building, building)
             self._opened = opened.pop_all()
+
+    def _end_building(self, building: threading.Thread) -> None:
+        while building.is_alive():
+            self._engine.stop_building()
+            building.join(0.1)
 
     # asking
 
     def session(self) -> Session:
         """A reader of its own: its `SET`s hold for it alone, and its answers never go back in time."""
         self._engine.require_open()
-        return Session(self._scheduler, self._leases, self.history)
+        return Session(self._scheduler, self._leases, self.history, self._catalogue)
 
     def sql(
         self,
@@ -149,10 +166,25 @@ class Warehouse:
         self._engine.require_open()
         if job:
             self.job(job)
+        self._scheduler.wait_until_built([name], None)
         entry = self._engine.catalog.find(name)
         if entry is not None:
             self._scheduler.make_again([entry.name], None if job is None else JobId(job))
         return self._engine.reader.table(name, None if job is None else JobId(job))
+
+    def subscribe(
+        self, table: str, as_of: int | str | None = None, *, max_staleness: Duration | None = None
+    ) -> Subscription:
+        """Follows a table: its rows at one job, then the weighted changes of each later job.
+
+        `as_of` is a job whose rows the reader has, or the position that an earlier subscription gave: then only what came after it is
+        given. The table is kept as fresh as the bound says, by default the project's; with "any" changes come when
+        something else brings them. Close it, or use it in a `with` block.
+        """
+        self._engine.require_open()
+        bound = Bound.of(self.project.freshness, max_staleness=max_staleness)
+        self._scheduler.wait_until_built([table], None)
+        return self._subscriptions.open(table, as_of, Bound(bound.max_staleness, None, "wait"))
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -163,6 +195,20 @@ class Warehouse:
         """Every table that SQL can name: columns, key, and what it derives from."""
         with self._engine.journal.lock:
             return describe_tables(self._engine.catalog, self._engine.flows)
+
+    def lineage(self, table: str) -> Lineage:
+        """Which columns of which tables each of the table's columns is made of."""
+        name = self._engine.reader.require_known(table)
+        with self._engine.journal.lock:
+            return lineage_of(name, self._engine.catalog, self._engine.flows)
+
+    def column_type(self, table: str, column: str) -> str | None:
+        """The type of a table's column as Spark SQL writes it; None if there is no such column."""
+        entry = self._engine.catalog.find(table)
+        fields = () if entry is None else entry.full_schema.fields
+        return next(
+            (each.dataType.simpleString() for each in fields if each.name.casefold() == column.casefold()), None
+        )
 
     def location(self, name: str) -> str:
         """Where the table lies: a Delta table that any client can read."""
@@ -204,6 +250,18 @@ class Warehouse:
         """
         return self._engine.refresh(table, full)
 
+    def split_partition(self, source: str, partition: int) -> QueueStatus:
+        """Cuts a partition of a source's elastic queue in two, for what is put from now on."""
+        log = find_source(self.sources, source).log
+        log.split(partition)
+        return _queue_of(log)
+
+    def merge_partitions(self, source: str, partition: int, other: int) -> QueueStatus:
+        """Joins two neighbouring partitions of a source's elastic queue, for what is put from now on."""
+        log = find_source(self.sources, source).log
+        log.merge(partition, other)
+        return _queue_of(log)
+
     @property
     def failures(self) -> tuple[BaseException, ...]:
         """Why tables lag behind: what failed when jobs last ran, and source tables that cannot be followed any further."""
@@ -226,6 +284,16 @@ class Warehouse:
         with self._engine.defining_flows():
             self._engine.defining.drop(name)
 
+    @property
+    def declared(self) -> Mapping[str, str]:
+        """The queries of the flows that programs declared, by name; all others are of the project's files."""
+        return dict(self._engine.defining.declared)
+
+    def redeclare(self, flows: Mapping[str, str | None], *, dry_run: bool = False) -> None:
+        """Adds, replaces and (None) drops several flows of programs at once; with `dry_run` only tells mistakes."""
+        with self._engine.defining_flows():
+            self._engine.defining.redeclare(flows, dry_run=dry_run)
+
     def resume(self) -> None:
         """Takes the project's flow files as they are now and tries again what had failed."""
         self._engine.resume()
@@ -245,6 +313,54 @@ class Warehouse:
         with self._engine.graph_lock:
             return explain_flow(self._engine.flows.get(flow), self._engine.tables.get, self._engine.ways.last)
 
+    def ranges(self) -> list[TableRangesStatus]:
+        """How every table is cut into key ranges, where these stand, and which scans of views are aligned."""
+        with self._engine.graph_lock:
+            return self._engine.dividing.status()
+
+    def change_ranges(
+        self,
+        table: str,
+        *,
+        split: str | None = None,
+        merge: int | None = None,
+        bounds: Sequence[str] | None = None,
+        count: int | None = None,
+    ) -> None:
+        """Cuts a table, and those aligned with it, in other places; nothing is rewritten, queries and writers go on."""
+        self._engine.require_open()
+        with self._engine.graph_lock:
+            if split is not None:
+                self._engine.dividing.split(table, split)
+            elif merge is not None:
+                self._engine.dividing.merge(table, merge)
+            elif count is not None:
+                self._engine.dividing.set_count(table, count)
+            else:
+                self._engine.dividing.set_bounds(table, bounds or ())
+
+    def _choose_ranges(self) -> list[tuple[str, int]]:
+        with self._engine.graph_lock:
+            return self._engine.dividing.choose()
+
+    def advise(
+        self, flow: str | None = None, *, space: float | None = None, dry_run: bool = False
+    ) -> tuple[FlowAdvice, ...]:
+        """Stores those results of one flow, or of all that do not say 'advise' = 'never', which take least time; gives why.
+
+        `space` is σ: what a second of building, which grows with a result's space, counts beside a second of latency; by default what
+        the project says. With `dry_run` nothing is measured or moved.
+        """
+        self._engine.require_open()
+        if dry_run:
+            return self._advisor.advice(flow, space=space)
+        return self._advisor.apply(flow, space=space)
+
+    @property
+    def advised(self) -> dict[str, str]:
+        """By flow with 'advise' = 'auto' what was decided at the last look, and why."""
+        return dict(self._advisor.last)
+
     def from_scratch(self, flow: str) -> tuple[SparkSession, str]:
         """The session and the query that compute an incremental flow from its inputs' newest rows, for comparison."""
         with self._engine.graph_lock:
@@ -252,7 +368,15 @@ class Warehouse:
             if not isinstance(stage, ViewStage):
                 raise DefiniteError(f"{flow} is not a view", hint="dimensions are functions of history")
             session = self._engine.sessions.bulk
-            return session, stage.from_scratch(BatchViews(session, KeptViews()))
+            return session, stage.from_scratch(BatchViews(session, KeptViews(), self._engine.batches.many_rows))
+
+    # platforms
+
+    @property
+    def platforms(self) -> Platforms:
+        """The databases beside Spark that tables are placed at: what they have, and how it is repaired."""
+        self._engine.require_open()
+        return self._engine.platforms
 
     # sources
 
@@ -272,51 +396,14 @@ class Warehouse:
         """The source of that name, or the only one, that producers write to."""
         return find_producer_source(self._engine.sources, name)
 
-    def create_table(self, source: str, table: SourceTable) -> None:
-        """Declares a table that producers write to; it is kept when the warehouse is opened again."""
-        found = self.producer_source(source)
-        with self._engine.changing_flows():
-            if any(table.name.casefold() == name.casefold() for name in found.tables):
-                raise DefiniteError(
-                    f"there is a table {source}.{table.name} already", hint="CREATE TABLE IF NOT EXISTS"
-                )
-            self._engine.replicas.declare(found, table, self.newest_job)
-
-    def drop_table(self, source: str, table: str) -> None:
-        """Archives a table that a producer declared: it is no longer answered."""
-        found = self.producer_source(source)
-        full = f"{source}.{table}"
-        with self._engine.changing_flows():
-            readers = [stage.name for stage in self._engine.flows.stages() if full in stage.inputs]
-            if readers:
-                raise DefiniteError(f"{', '.join(readers)} reads {full}", hint="drop what reads it first")
-            self._engine.replicas.drop(found, table)
-
-    def bring(self, source: str, tables: Collection[str]) -> JobId:
-        """Brings tables of a source to a job that has all that it committed; gives the job."""
-        found = find_source(self._engine.sources, source)
-        sample = found.sample()
-        found.capture(sample, CAPTURE_WINDOW)
-        job, _ = self._engine.cut({source: sample})
-        self._engine.executor.bring([f"{source}.{table}" for table in tables], job)
-        return job
-
     def replica(self, table: str) -> StoredTable:
         """The table that stands for a source table."""
         return self._engine.replicas.stages[table].target
 
-    def materialize_tables(self, source: str, tables: Collection[str]) -> None:
-        """Folds all that was committed to tables of a source into their Delta tables.
-
-        What derives from them is brought along and materialized too: a table is never past one that reads it.
-        """
-        job = self.bring(source, tables)
-        affected = {f"{source}.{table}" for table in tables}
-        for stage in self._engine.flows.stages():
-            if not affected.isdisjoint(stage.inputs):
-                affected.add(stage.name)
-        self._engine.executor.bring(affected, job)
-        self._engine.upkeep.materialize_stages(affected)
+    @property
+    def producer_tables(self) -> ProducerTables:
+        """The tables that programs declare and fill."""
+        return ProducerTables(self._engine)
 
     # the whole
 
@@ -332,6 +419,15 @@ class Warehouse:
         return self._tuning
 
     @property
+    def scaling(self) -> Scaling:
+        """The sizes of the parts, which follow what they have to do."""
+        if self._scaling is None:
+            raise DefiniteError(
+                "no part of this warehouse is scaled", hint="add the section scaling to the project file"
+            )
+        return self._scaling
+
+    @property
     def status(self) -> WarehouseStatus:
         """The warehouse now."""
         self._engine.require_open()
@@ -339,10 +435,13 @@ class Warehouse:
             self._scheduler,
             self._engine.upkeep,
             self._leases,
+            len(self._subscriptions),
             self._background.actions,
             self._engine.tables.damaged,
             self.spark_lost,
             self._background.opening,
+            None if self._scaling is None else self._scaling.status,
+            self._violations,
         )
 
     def backup(self, folder: str | Path, progress: OnCopied | None = None) -> Manifest:
@@ -355,6 +454,16 @@ class Warehouse:
         return back_up_open(
             self.project.storage, engine.journal, engine.scratch, engine.keeping_files(), folder, progress
         )
+
+    @property
+    def loads(self) -> dict[str, SourceLoad]:
+        """Per source whose tables do not all have their first rows, what is missing and how far it is."""
+        return self._engine.loads.status
+
+    def load_first(self, table: str) -> None:
+        """Has the first rows of a source table read before those of others; what is being read goes on."""
+        self._engine.require_open()
+        self._engine.loads.put_first(table)
 
     @property
     def spark_lost(self) -> str | None:
@@ -384,3 +493,9 @@ class Warehouse:
     def __exit__(self, kind: object, *_: object) -> None:
         # Whoever was interrupted, or has failed, waits for nothing more.
         self.close(0.0 if kind is not None else math.inf)
+
+
+def _queue_of(log: StreamLog) -> QueueStatus:
+    found = log.queue
+    assert found is not None
+    return found

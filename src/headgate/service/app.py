@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,24 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
-from headgate.errors import DefiniteError, HeadgateError
+from headgate.capture.source import Progress
+from headgate.errors import DefiniteError, HeadgateError, UnknownTable
 from headgate.producing.connect import ADDRESS
 from headgate.producing.remote_values import Address
+from headgate.runtime.flows.advice import FlowAdvice
+from headgate.runtime.placing.platforms import Platforms
+from headgate.runtime.sources.progress import describe
 from headgate.runtime.tables.tables import INTERNAL
 from headgate.scheduling.warehouse import Warehouse
-from headgate.service.bodies import read_change, read_fields, read_folder
+from headgate.service.bodies import (
+    LOAD_FIELDS,
+    RANGE_FIELDS,
+    range_change,
+    read_change,
+    read_fields,
+    read_folder,
+    read_queue_change,
+)
 from headgate.service.gate import VANISHED, Gate, error_response
 from headgate.service.limits import ServiceLimits
 from headgate.service.metrics import MetricsRegistry, WarehouseCollector
@@ -32,6 +45,7 @@ from headgate.service.plain import to_plain
 from headgate.service.problems import NotFound, NotReady, UnexpectedFailure, in_words_for
 from headgate.service.queries import Queries
 from headgate.service.restarts import Restarts
+from headgate.service.subscriptions import SubscriptionEndpoint
 from headgate.service.tables import tables_with_freshness
 from headgate.warehouse.roles import Roles
 
@@ -58,11 +72,16 @@ class Service:
         self.warehouse: Warehouse | None = None
         self.opening = ""
         """What opening the warehouse is about just now."""
+        self._loads: dict[str, Progress] = {}
+        """How far each source's tables are read, while they are."""
+        self.postgres: str | None = None
+        """Where PostgreSQL's clients connect."""
         self.roles: Roles | None = None
         """Known from the moment on at which the warehouse is open."""
         self.registry = MetricsRegistry()
         self.registry.register(WarehouseCollector(self.opened, restarts))
         self.queries = Queries(limits, self.opened, self.registry)
+        self.subscriptions = SubscriptionEndpoint(limits, self.opened)
         if warehouse is not None:
             self.attach(warehouse)
 
@@ -74,8 +93,22 @@ class Service:
     def opened(self) -> Warehouse:
         """The warehouse, once it is there."""
         if self.warehouse is None:
-            raise NotReady(f"the warehouse is being opened{self.opening}", hint="ask again in a moment")
+            loads = "".join(f"; {load['text']}" for load in self.loads)
+            raise NotReady(f"the warehouse is being opened{self.opening}{loads}", hint="ask again in a moment")
         return self.warehouse
+
+    def tell_load(self, source: str, progress: Progress) -> None:
+        """A source's tables are read that far; from any thread."""
+        # Replaced, so that whoever looks at it meanwhile sees one state.
+        others = {name: each for name, each in self._loads.items() if name != source}
+        self._loads = others if progress.is_done else {**others, source: progress}
+
+    @property
+    def loads(self) -> list[dict[str, Any]]:
+        return [
+            {"source": source, **to_plain(progress), "text": describe(source, progress)}
+            for source, progress in self._loads.items()
+        ]
 
     def healthz(self, request: Request) -> Response:
         return PlainTextResponse("alive\n")
@@ -97,9 +130,11 @@ class Service:
             request,
             {
                 "name": warehouse.project.name,
+                "postgres": self.postgres and f"postgresql://{self.postgres}/{warehouse.project.name}",
                 **to_plain(warehouse.status),
                 "sources": {name: to_plain(source.status) for name, source in warehouse.sources.items()},
                 "failures": to_plain(warehouse.failures),
+                "loads": self.loads,
                 "restarts": to_plain(self.restarts),
                 "queries": [
                     {"id": run.id, "text": run.text, "phase": run.phase, "at": to_plain(run.at), "seconds": run.seconds}
@@ -123,6 +158,14 @@ class Service:
             raise NotFound(error.what, where=error.where, hint=error.advice) from None
         return JSONResponse({**to_plain(explanation), "text": str(explanation)})
 
+    def lineage(self, request: Request) -> Response:
+        warehouse = self.opened()
+        try:
+            found = warehouse.lineage(request.path_params["table"])
+        except UnknownTable as error:
+            raise NotFound(error.what, where=error.where, hint=error.advice) from None
+        return JSONResponse(to_plain(found))
+
     async def refresh(self, request: Request) -> Response:
         fields = await read_fields(request, self.limits, {"full": (bool,), "table": (str,)})
         return JSONResponse({"job": await run_in_threadpool(partial(self.opened().refresh, **fields))})
@@ -131,6 +174,27 @@ class Service:
         warehouse = self.opened()
         warehouse.resume()
         return _told(request, {"failures": to_plain(warehouse.failures)})
+
+    def advise(self, request: Request) -> Response:
+        warehouse = self.opened()
+        return _told(request, _advice(warehouse, warehouse.advise(request.query_params.get("flow"), dry_run=True)))
+
+    async def follow_advice(self, request: Request) -> Response:
+        fields = await read_fields(request, self.limits, {"flow": (str,), "space": (int, float)})
+        if not 0 <= fields.get("space", 0) < math.inf:
+            raise DefiniteError(f"space cannot be {fields['space']}", hint="it is 0 or more")
+        warehouse = self.opened()
+        advice = await run_in_threadpool(partial(warehouse.advise, fields.get("flow"), space=fields.get("space")))
+        return _told(request, _advice(warehouse, advice))
+
+    def serving(self, request: Request) -> Response:
+        return _told(request, _serving(self.opened().platforms))
+
+    async def repair(self, request: Request) -> Response:
+        fields = await read_fields(request, self.limits, {"table": (str,)})
+        platforms = self.opened().platforms
+        await run_in_threadpool(platforms.repair, fields.get("table"))
+        return _told(request, _serving(platforms))
 
     async def apply(self, request: Request) -> Response:
         fields = await read_fields(request, self.limits, {"dry_run": (bool,), "diff": (bool,), "expected": (str,)})
@@ -150,6 +214,46 @@ class Service:
             else:
                 tuning.change(change.name, change.value, change.who)
             return self.settings(request)
+
+        return await run_in_threadpool(work)
+
+    def scale(self, request: Request) -> Response:
+        return JSONResponse(to_plain(self.opened().scaling.status))
+
+    async def rescale(self, request: Request) -> Response:
+        fields = await read_fields(request, self.limits, {"part": (str,), "size": (int,)})
+        if "part" not in fields:
+            raise DefiniteError("the request names no part", hint='send {"part": "transform", "size": 2}')
+        await run_in_threadpool(self.opened().scaling.fix, fields["part"], fields.get("size"))
+        return self.scale(request)
+
+    def ranges(self, request: Request) -> Response:
+        return JSONResponse({"tables": to_plain(self.opened().ranges())})
+
+    async def change_ranges(self, request: Request) -> Response:
+        fields = await read_fields(request, self.limits, RANGE_FIELDS)
+        change = range_change(fields)
+        await run_in_threadpool(partial(self.opened().change_ranges, **change))
+        return await run_in_threadpool(self.ranges, request)
+
+    def unloaded(self, request: Request) -> Response:
+        return JSONResponse({"sources": to_plain(self.opened().loads)})
+
+    async def load_first(self, request: Request) -> Response:
+        fields = await read_fields(request, self.limits, LOAD_FIELDS)
+        if "first" not in fields:
+            raise DefiniteError("the request names no table", hint='send {"first": "source.table"}')
+        self.opened().load_first(fields["first"])
+        return await run_in_threadpool(self.unloaded, request)
+
+    async def queue(self, request: Request) -> Response:
+        change = await read_queue_change(request, self.limits)
+        warehouse = self.opened()
+
+        def work() -> Response:
+            if change.other is None:
+                return _told(request, to_plain(warehouse.split_partition(change.source, change.partition)))
+            return _told(request, to_plain(warehouse.merge_partitions(change.source, change.partition, change.other)))
 
         return await run_in_threadpool(work)
 
@@ -175,15 +279,28 @@ class Service:
     def routes(self) -> list[BaseRoute]:
         return [
             Route("/v1/query", self.queries, methods=["POST"]),
+            Route("/v1/subscribe/{table}", self.subscriptions, methods=["GET"]),
             Route("/v1/status", self.status),
             Route("/v1/tables", self.tables),
             Route("/v1/history", self.history),
             Route("/v1/explain/{flow}", self.explain),
+            Route("/v1/lineage/{table}", self.lineage),
             Route("/v1/refresh", self.refresh, methods=["POST"]),
             Route("/v1/resume", self.resume, methods=["POST"]),
             Route("/v1/apply", self.apply, methods=["POST"]),
+            Route("/v1/advise", self.advise),
+            Route("/v1/advise", self.follow_advice, methods=["POST"]),
+            Route("/v1/serving", self.serving),
+            Route("/v1/serving", self.repair, methods=["POST"]),
             Route("/v1/settings", self.settings),
             Route("/v1/settings", self.change, methods=["PATCH"]),
+            Route("/v1/scale", self.scale),
+            Route("/v1/scale", self.rescale, methods=["POST"]),
+            Route("/v1/ranges", self.ranges),
+            Route("/v1/ranges", self.change_ranges, methods=["PATCH"]),
+            Route("/v1/load", self.unloaded),
+            Route("/v1/load", self.load_first, methods=["POST"]),
+            Route("/v1/queue", self.queue, methods=["POST"]),
             Route(BACKUP, self.backup, methods=["POST"]),
             Route("/v1/producers", self.producers),
             Route("/metrics", self.metrics),
@@ -191,6 +308,14 @@ class Service:
             Route(READY, self.readyz),
             Route("/openapi.json", self.openapi),
         ]
+
+
+def _advice(warehouse: Warehouse, advice: tuple[FlowAdvice, ...]) -> dict[str, object]:
+    return {
+        "flows": to_plain(advice),
+        "decided": warehouse.advised,
+        "text": "\n".join([*map(str, advice), *(f"{name}: {why}" for name, why in warehouse.advised.items())]),
+    }
 
 
 class Page(StaticFiles):
@@ -249,6 +374,10 @@ async def _answer_mistake(request: Request, error: Exception) -> Response:
         ),
         request.headers,
     )
+
+
+def _serving(platforms: Platforms) -> dict[str, Any]:
+    return {"platforms": to_plain(platforms.status()), "problems": to_plain(platforms.problems)}
 
 
 def _told(request: Request, content: dict[str, Any]) -> Response:

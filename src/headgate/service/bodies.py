@@ -32,6 +32,8 @@ _QUERY_FIELDS: Mapping[str, tuple[type, ...]] = {
 }
 CHANGE_FIELDS: Mapping[str, tuple[type, ...]] = {"name": (str,), "value": (object,), "reset": (bool,), "who": (str,)}
 BACKUP_FIELDS: Mapping[str, tuple[type, ...]] = {"folder": (str,)}
+LOAD_FIELDS: Mapping[str, tuple[type, ...]] = {"first": (str,)}
+QUEUE_FIELDS: Mapping[str, tuple[type, ...]] = {"source": (str,), "partition": (int,), "other": (int,)}
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 LONGEST_NAME = 200
 _MOST_DIGITS = 18
@@ -93,6 +95,27 @@ async def read_change(request: Request, limits: ServiceLimits) -> ChangeBody:
     return ChangeBody(fields["name"], fields.get("value"), is_reset, who)
 
 
+RANGE_FIELDS: Mapping[str, tuple[type, ...]] = {
+    "table": (str,),
+    "split": (str,),
+    "merge": (int,),
+    "bounds": (list,),
+    "count": (int,),
+}
+
+
+def range_change(fields: dict[str, Any]) -> dict[str, Any]:
+    """A change of ranges: the table, and one of three ways to cut it."""
+    ways = [name for name in ("split", "merge", "bounds", "count") if name in fields]
+    bounds = fields.get("bounds", [])
+    if "table" not in fields or len(ways) != 1 or not all(isinstance(bound, str) for bound in bounds):
+        raise DefiniteError(
+            "a change of ranges needs a table and one of split, merge, bounds and count",
+            hint='send {"table": "…", "split": "100"}; merge takes a number, bounds a list of texts, count a number',
+        )
+    return fields
+
+
 async def read_folder(request: Request, limits: ServiceLimits) -> Path:
     """A folder of the service's machine; one that is not absolute would mean another place there than here."""
     fields = await read_fields(request, limits, BACKUP_FIELDS)
@@ -102,6 +125,24 @@ async def read_folder(request: Request, limits: ServiceLimits) -> Path:
             "the request names no absolute folder", hint='send {"folder": "/…"}, a folder of the service\'s machine'
         )
     return Path(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChange:
+    """A partition to split, or two to merge."""
+
+    source: str
+    partition: int
+    other: int | None = None
+
+
+async def read_queue_change(request: Request, limits: ServiceLimits) -> QueueChange:
+    fields = await read_fields(request, limits, QUEUE_FIELDS)
+    if "source" not in fields or "partition" not in fields:
+        raise DefiniteError(
+            "the request names no partition", hint='send {"source": …, "partition": …} to split it; "other" merges both'
+        )
+    return QueueChange(**fields)
 
 
 async def read_fields(request: Request, limits: ServiceLimits, known: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
@@ -139,7 +180,7 @@ def _integer(text: str) -> int:
 
 def _number(text: str) -> float:
     if not math.isfinite(float(text)):
-        raise ValueError(f"{text[:_MOST_DIGITS]} is no number that JSON has")
+        raise ValueError(f"{text[:_MOST_DIGITS]} is not a number that JSON has")
     return float(text)
 
 
@@ -162,7 +203,7 @@ async def _read(request: Request, limits: ServiceLimits) -> bytes:
 def _format(said: str | None, accept: str) -> Format:
     """The format that the body says, else the one that the Accept header names, else JSON."""
     if said is None:
-        return "arrow" if CONTENT_TYPES["arrow"] in accept else "json"
+        return next((known for known, kind in CONTENT_TYPES.items() if kind.partition(";")[0] in accept), "json")
     for known in CONTENT_TYPES:
         if said == known:
             return known

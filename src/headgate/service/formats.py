@@ -1,4 +1,5 @@
-"""An answer's rows as bytes on the wire: an Arrow IPC stream, or JSON; made piece by piece, so that nothing large is held twice.
+"""An answer's rows as bytes on the wire: JSON here, files of rows in `headgate.tabular`; made piece by piece, so that
+nothing large is held twice.
 
 In JSON a row is a list. Decimals are texts, since a number would lose digits; instants are in ISO 8601, binary values
 in base64, maps lists of pairs, and the floating-point values that JSON lacks the texts NaN, Infinity and -Infinity.
@@ -16,11 +17,15 @@ import pyarrow as pa
 from headgate.errors import DefiniteError
 from headgate.service.plain import to_plain
 
-Format = Literal["arrow", "json"]
+Format = Literal["arrow", "json", "csv", "parquet"]
 
-CONTENT_TYPES: Mapping[Format, str] = {"arrow": "application/vnd.apache.arrow.stream", "json": "application/json"}
+CONTENT_TYPES: Mapping[Format, str] = {
+    "arrow": "application/vnd.apache.arrow.stream",
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "parquet": "application/vnd.apache.parquet",
+}
 
-_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _JSON_ROWS = 2_000
 """Rows that are written at once; other threads get their turn in between."""
 _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
@@ -36,14 +41,6 @@ def first_rows(batches: Iterable[pa.RecordBatch], count: int) -> Iterator[pa.Rec
             return
 
 
-def arrow_pieces(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """An IPC stream, one message after another."""
-    yield schema.serialize().to_pybytes()
-    for batch in batches:
-        yield batch.serialize().to_pybytes()
-    yield _END_OF_STREAM
-
-
 def json_pieces(
     schema: pa.Schema, types: Sequence[str], batches: Iterable[pa.RecordBatch], receipt: Mapping[str, Any] | None
 ) -> Iterator[bytes]:
@@ -53,7 +50,7 @@ def json_pieces(
     comma = ""
     for batch in batches:
         for start in range(0, batch.num_rows, _JSON_ROWS):
-            yield (comma + _rows(batch.slice(start, _JSON_ROWS))).encode()
+            yield (comma + json_rows(batch.slice(start, _JSON_ROWS))).encode()
             comma = ","
     yield f'],"receipt":{compact_json(receipt)}}}'.encode()
 
@@ -75,7 +72,7 @@ def in_parts(pieces: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bool]]
     yield b"".join(held), False
 
 
-def _rows(batch: pa.RecordBatch) -> str:
+def json_rows(batch: pa.RecordBatch | pa.Table) -> str:
     """The rows as JSON lists, without the brackets around them."""
     try:
         rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))

@@ -10,7 +10,6 @@ lets its name point here, in Host; so both are checked, on loopback too.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
 import secrets
 import time
@@ -24,6 +23,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.errors import HeadgateError
+from headgate.service.listening import is_loopback
 from headgate.service.permissions import ALIVE, BACKUP, permission
 from headgate.service.problems import (
     NotPermitted,
@@ -50,14 +50,6 @@ _HEADERS = [
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 class Gate:

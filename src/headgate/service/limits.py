@@ -18,6 +18,8 @@ class ServiceLimits:
     """How long a query may take, from its arrival to the last byte of its answer."""
     queries: int = 256
     """Queries at the same time; each has a thread. More are refused, to be asked again."""
+    subscriptions: int = 64
+    """Subscriptions at the same time; each has a thread. More are refused, to be asked again."""
     client: timedelta = timedelta(seconds=30)
     """How long a client may leave a part of its request or of its answer waiting."""
     connections: int = 512

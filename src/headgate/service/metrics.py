@@ -12,8 +12,10 @@ from prometheus_client.exposition import choose_encoder
 
 from headgate.capture.source import SourceStatus
 from headgate.delta.changes import BEGINNING
+from headgate.scaling.scaler import PartSize
 from headgate.scheduling.history import Outcome
 from headgate.scheduling.receipt import Receipt
+from headgate.scheduling.scaling import ScalingStatus
 from headgate.scheduling.status import TableStatus, WarehouseStatus
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.restarts import Restarts
@@ -63,6 +65,14 @@ class QueryMetrics:
             buckets=_BOUNDS,
             registry=registry,
         )
+        self._ranges = Counter(
+            "headgate_query_ranges_total",
+            "Key ranges of tables that answers derive from: read, of these brought forward, others left behind.",
+            ["course"],
+            registry=registry,
+        )
+        for course in ("read", "brought_forward", "left_behind"):
+            self._ranges.labels(course)
         self._met_ratio.set(float("nan"))
         for outcome in _OUTCOMES:
             self._ended.labels(outcome)
@@ -83,6 +93,10 @@ class QueryMetrics:
             self._seconds.labels("wait").observe(waited.capture + waited.queue)
             self._seconds.labels("spark").observe(waited.spark)
             self._seconds.labels("read").observe(waited.read)
+            for each in receipt.ranges:
+                self._ranges.labels("read").inc(len(each.read))
+                self._ranges.labels("brought_forward").inc(each.brought_forward)
+                self._ranges.labels("left_behind").inc(each.left_behind)
 
 
 class WarehouseCollector:
@@ -94,7 +108,10 @@ class WarehouseCollector:
 
     def collect(self) -> Iterator[Metric]:
         warehouse = self._warehouse()
-        yield from warehouse_metrics(warehouse.status, warehouse.newest_job, self._restarts.count)
+        status = warehouse.status
+        yield from warehouse_metrics(status, warehouse.newest_job, self._restarts.count)
+        if status.scaling is not None:
+            yield from scaling_metrics(status.scaling)
         yield from source_metrics({name: source.status for name, source in warehouse.sources.items()})
 
 
@@ -102,6 +119,16 @@ def warehouse_metrics(status: WarehouseStatus, newest_job: int, restarts: int = 
     """Tables and jobs, and Spark."""
     for name, text, measure in _OF_TABLES:
         yield _gauge(name, text, "table", ((table.name, measure(table)) for table in status.tables))
+    violations = GaugeMetricFamily(
+        "headgate_table_violations",
+        "Rows of a table's query that violate a constraint, those that are dropped included.",
+        labels=["table", "constraint", "action"],
+    )
+    for table in status.tables:
+        for each in table.expectations:
+            if each.violations is not None:
+                violations.add_metric([table.name, each.name, each.action], each.violations)
+    yield violations
     yield CounterMetricFamily("headgate_jobs_total", "Jobs that were closed.", newest_job)
     yield CounterMetricFamily(
         "headgate_batches_total", "Batches run since the warehouse was opened.", status.executions
@@ -114,6 +141,9 @@ def warehouse_metrics(status: WarehouseStatus, newest_job: int, restarts: int = 
     for way, count in status.ways.items():
         ways.add_metric([way], count)
     yield ways
+    yield CounterMetricFamily(
+        "headgate_answers_from_kept_total", "Answers that came from kept ones.", status.answers_from_kept
+    )
     yield CounterMetricFamily("headgate_spark_restarts_total", "Times that Spark died and was started again.", restarts)
     for name, text, value in (
         ("headgate_jobs_incomplete", "Closed jobs that some table has not reached.", len(status.closed)),
@@ -122,9 +152,20 @@ def warehouse_metrics(status: WarehouseStatus, newest_job: int, restarts: int = 
         ("headgate_overlay_bytes", "Changes that tables hold beside their files.", status.held_bytes),
         ("headgate_queries_waiting", "Queries that wait for a job to be closed.", status.waiting),
         ("headgate_answers_open", "Answers that hold a snapshot.", status.answers),
+        ("headgate_answers_kept", "Answers that are moved on from job to job.", status.kept_answers),
+        ("headgate_answers_kept_bytes", "Memory that kept answers take.", status.kept_answers_bytes),
+        ("headgate_subscriptions_open", "Subscriptions that are open.", status.subscriptions),
         ("headgate_spark_lost", "1 when Spark has to be started again.", status.spark_lost is not None),
     ):
         yield GaugeMetricFamily(name, text, value)
+
+
+def scaling_metrics(status: ScalingStatus) -> Iterator[Metric]:
+    """The sizes of the parts."""
+    for name, text, measure in _OF_PARTS:
+        yield _gauge(name, text, "part", ((part, measure(found)) for part, found in status.parts.items()))
+    yield GaugeMetricFamily("headgate_executors", "Executors that Spark has.", status.executors)
+    yield GaugeMetricFamily("headgate_executor_hours", "Executor hours of today (UTC).", status.executor_hours)
 
 
 def source_metrics(sources: Mapping[str, SourceStatus]) -> Iterator[Metric]:
@@ -165,6 +206,23 @@ _OF_TABLES: tuple[tuple[str, str, Callable[[TableStatus], float | None]], ...] =
         "1 while a table cannot go on because a flow failed.",
         lambda table: table.failure is not None,
     ),
+    ("headgate_table_ranges", "Key ranges of a table.", lambda table: max(1, len(table.ranges))),
+    (
+        "headgate_table_ranges_uneven",
+        "Key ranges of a table that lag behind its furthest one.",
+        lambda table: sum(job < max(table.ranges.values()) for job in table.ranges.values()),
+    ),
+    (
+        "headgate_table_ranges_missing",
+        "Key ranges of a table that nobody can read: given up, or not there yet.",
+        lambda table: len(table.missing),
+    ),
+)
+
+_OF_PARTS: tuple[tuple[str, str, Callable[[PartSize], float | None]], ...] = (
+    ("headgate_part_size", "Tasks that a part may run; of executors, how many are asked for.", lambda part: part.size),
+    ("headgate_part_load_ratio", "What a part has to do, as a share of its limit.", lambda part: part.load),
+    ("headgate_part_limiting", "1 while a part ought to grow and cannot.", lambda part: part.is_limiting),
 )
 
 _OF_SOURCES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ...] = (
@@ -175,6 +233,36 @@ _OF_SOURCES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ...]
     ),
     ("headgate_source_log_bytes", "Bytes in a source's stream log.", lambda status: status.log_bytes),
     ("headgate_source_log_limit_bytes", "Bytes that the stream log may hold.", lambda status: status.log_limit),
+    (
+        "headgate_source_unloaded_tables",
+        "Tables of a source whose first rows are not read yet.",
+        lambda status: len(status.unloaded),
+    ),
+    (
+        "headgate_source_loading_rows",
+        "First rows of the tables that are being loaded that are read.",
+        lambda status: None if status.loading is None else status.loading.rows,
+    ),
+    (
+        "headgate_source_loading_estimated_rows",
+        "First rows that these tables have, about.",
+        lambda status: None if status.loading is None else status.loading.estimated,
+    ),
+    (
+        "headgate_source_loading_remaining_seconds",
+        "Time until these tables are read, about.",
+        lambda status: None if status.loading is None else _seconds(status.loading.remaining),
+    ),
+    (
+        "headgate_source_partitions",
+        "Partitions of a source's elastic queue.",
+        lambda status: None if status.queue is None else len(status.queue.partitions),
+    ),
+    (
+        "headgate_source_partition_deviation_ratio",
+        "How unevenly what waits is spread over the partitions; 0 is even.",
+        lambda status: None if status.queue is None else status.queue.deviation / 100,
+    ),
     (
         "headgate_source_retained_wal_bytes",
         "Bytes of WAL that the server holds for capture.",

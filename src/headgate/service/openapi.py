@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.scaling.scaler import SIZED
 from headgate.service.bodies import LONGEST_NAME
 from headgate.service.formats import CONTENT_TYPES
 from headgate.service.limits import ServiceLimits
 from headgate.service.permissions import BACKUP, PERMISSIONS
+from headgate.service.subscriptions import EVENT_STREAM, FORMATS
 
 Schema = dict[str, Any]
 
@@ -29,6 +31,8 @@ _TOKENS = (
     "The service's own token, or that of a named role. An operation lists what its role has to be able to do: read, produce (and "
     "read) or administer (and everything else). A service without a token of its own, and without roles, asks for none."
 )
+
+_AS_OF = "A job whose rows the client has, or the id of the last event that it got: only later changes are sent."
 
 _BODY = (400, 408, 413)
 """What may be wrong with the body of a request."""
@@ -61,16 +65,35 @@ def _secured(paths: Schema) -> Schema:
 
 
 def _paths(limits: ServiceLimits) -> Schema:
-    arrow = {"schema": {"type": "string", "format": "binary"}}
+    binary = {"schema": {"type": "string", "format": "binary"}}
     json = {"schema": {"$ref": "#/components/schemas/Rows"}}
     receipt = {"description": "The receipt as compact JSON.", "schema": {"type": "string"}}
     query = _operation("Answer one SELECT.", 400, 404, 408, 409, 413, 429, 500, 503, 504)
     query["requestBody"] = _body({"$ref": "#/components/schemas/Query"}, required=True)
     query["responses"]["200"] = {
-        "description": "The rows: as an Arrow IPC stream or as JSON.",
+        "description": "The rows: as JSON, an Arrow IPC stream, CSV or a Parquet file.",
         "headers": {"Headgate-Receipt": receipt},
-        "content": {CONTENT_TYPES["arrow"]: arrow, CONTENT_TYPES["json"]: json},
+        "content": {kind: json if form == "json" else binary for form, kind in CONTENT_TYPES.items()},
     }
+    subscribe = _operation("Follow a table: its changes, job by job, as server-sent events.", 400, 404, 429, 503)
+    subscribe["parameters"] = [
+        {"name": "table", "in": "path", "required": True, "schema": {"type": "string"}},
+        {"name": "as_of", "in": "query", "schema": {"type": "string"}, "description": _AS_OF},
+        {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}, "description": _AS_OF},
+        {"name": "format", "in": "query", "schema": {"enum": list(FORMATS), "default": "json"}},
+        {
+            "name": "max_staleness",
+            "in": "query",
+            "schema": {"type": "string"},
+            "description": "How fresh the table is kept meanwhile: 10s, any. By default as the project says.",
+        },
+    ]
+    subscribe["responses"]["200"] = {
+        "description": "Events of the kinds table, changes and problem; the last one of a job has its position as id.",
+        "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+    }
+    lineage = _operation("Which columns of which tables each column of a table is made of.", 404, 503)
+    lineage["parameters"] = [{"name": "table", "in": "path", "required": True, "schema": {"type": "string"}}]
     explain = _operation("The graph of a flow and what of it is incremental.", 404, 503)
     explain["parameters"] = [{"name": "flow", "in": "path", "required": True, "schema": {"type": "string"}}]
     history = _operation("The latest jobs and the receipts of the latest queries, the newest last.", 400, 503)
@@ -106,6 +129,33 @@ def _paths(limits: ServiceLimits) -> Schema:
             },
         }
     )
+    advise = _operation("What storing other results of flows would gain; nothing is moved.", 400, 503)
+    advise["parameters"] = [{"name": "flow", "in": "query", "schema": {"type": "string"}}]
+    follow = _operation("Store those results of a flow, or of all, that take least time.", *_BODY, 503)
+    follow["requestBody"] = _body(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "flow": {"type": ["string", "null"], "description": "By default all that may be moved."},
+                "space": {
+                    "type": ["number", "null"],
+                    "minimum": 0,
+                    "description": "What building and space count beside latency.",
+                },
+            },
+        }
+    )
+    repair = _operation(
+        "Copy tables to their platform again: the one named, or all that others have changed.", *_BODY, 503
+    )
+    repair["requestBody"] = _body(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"table": {"type": ["string", "null"], "default": None, "description": "A placed table."}},
+        }
+    )
     change = _operation("Change a setting while the warehouse runs, or reset it to the project file's.", *_BODY, 503)
     change["requestBody"] = _body(
         {
@@ -128,6 +178,73 @@ def _paths(limits: ServiceLimits) -> Schema:
         },
         required=True,
     )
+    scale = _operation("Set the size of a part by hand, or give it back to its policy.", *_BODY, 503)
+    scale["requestBody"] = _body(
+        {
+            "type": "object",
+            "required": ["part"],
+            "additionalProperties": False,
+            "properties": {
+                "part": {"enum": list(SIZED)},
+                "size": {"type": ["integer", "null"], "minimum": 1, "description": "null: what its policy says."},
+            },
+        },
+        required=True,
+    )
+    ranges = _operation("Split, merge or set the key ranges of a table and of those aligned with it.", *_BODY, 503)
+    ranges["requestBody"] = _body(
+        {
+            "type": "object",
+            "required": ["table"],
+            "additionalProperties": False,
+            "oneOf": [
+                {"required": ["split"]},
+                {"required": ["merge"]},
+                {"required": ["bounds"]},
+                {"required": ["count"]},
+            ],
+            "properties": {
+                "table": {"type": "string"},
+                "split": {"type": "string", "description": "A value at which a range begins."},
+                "merge": {"type": "integer", "minimum": 0, "description": "The range that takes the next one in."},
+                "bounds": {"type": "array", "items": {"type": "string"}, "description": "All bounds, in order."},
+                "count": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 1000,
+                    "description": "Ranges of about equal size.",
+                },
+            },
+        },
+        required=True,
+    )
+    loads = _operation("The sources whose tables do not all have their first rows, and how far those are.", 503)
+    load_first = _operation("Have a source table loaded before others; gives how far all are.", *_BODY, 503)
+    load_first["requestBody"] = _body(
+        {
+            "type": "object",
+            "required": ["first"],
+            "additionalProperties": False,
+            "properties": {"first": {"type": "string", "description": "A source table, such as shop.orders."}},
+        },
+        required=True,
+    )
+    queue = _operation(
+        "Split a partition of a source's elastic queue, or merge two neighbours; gives the partitions.", *_BODY, 503
+    )
+    queue["requestBody"] = _body(
+        {
+            "type": "object",
+            "required": ["source", "partition"],
+            "additionalProperties": False,
+            "properties": {
+                "source": {"type": "string"},
+                "partition": {"type": "integer", "description": "Its number."},
+                "other": {"type": ["integer", "null"], "description": "The neighbour to merge it with."},
+            },
+        },
+        required=True,
+    )
     backup = _operation(
         "Copy ledger, tables and stream logs, as they are at one moment, into an empty folder of the service's machine.",
         *_BODY,
@@ -145,17 +262,34 @@ def _paths(limits: ServiceLimits) -> Schema:
     )
     return {
         "/v1/query": {"post": query},
+        "/v1/subscribe/{table}": {"get": subscribe},
         "/v1/status": {"get": _operation("The warehouse now: jobs, tables, sources, queries.", 503)},
         "/v1/tables": {"get": _operation("Every table: columns, key, what it reads, how fresh it is.", 503)},
         "/v1/history": {"get": history},
         "/v1/explain/{flow}": {"get": explain},
+        "/v1/lineage/{table}": {"get": lineage},
         "/v1/refresh": {"post": refresh},
         "/v1/resume": {"post": _operation("Take the flow files as they are now and try again what failed.", 400, 503)},
         "/v1/apply": {"post": apply},
+        "/v1/advise": {"get": advise, "post": follow},
+        "/v1/serving": {
+            "get": _operation("What the platforms beside Spark have: job, trouble, and each placed table.", 503),
+            "post": repair,
+        },
         "/v1/settings": {
             "get": _operation("Settings that can be changed while the warehouse runs, and who changed what.", 503),
             "patch": change,
         },
+        "/v1/scale": {
+            "get": _operation("The size of every part, why it has it, and what changed lately.", 400, 503),
+            "post": scale,
+        },
+        "/v1/ranges": {
+            "get": _operation("How tables are cut into key ranges, where these stand, which scans are aligned.", 503),
+            "patch": ranges,
+        },
+        "/v1/load": {"get": loads, "post": load_first},
+        "/v1/queue": {"post": queue},
         BACKUP: {"post": backup},
         "/v1/producers": {"get": _operation("The socket of this machine at which producers connect.", 404, 503)},
         "/metrics": {
@@ -273,7 +407,10 @@ def _receipt() -> Schema:
             "missed": {"type": "boolean"},
             "why_missed": {"type": ["string", "null"]},
             "decision": {"type": "string"},
+            "platform": {"type": "string"},
+            "why_platform": {"type": "string"},
             "notes": {"type": "array", "items": {"type": "string"}},
+            "kept": {"type": "string"},
             "warnings": {"type": "array", "items": {"type": "string"}},
         },
     }

@@ -1,13 +1,15 @@
-"""Queries over HTTP: as many at once as the limits allow, each called off when its client goes, its time is over, or the
-service stops."""
+"""Queries of clients: as many at once as the limits allow, each called off when its client goes, its time is over, or the
+service stops. Those over HTTP are answered here; another endpoint of the service takes a place and has its own work made."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
 from starlette.requests import ClientDisconnect, Request
@@ -18,6 +20,7 @@ from headgate.errors import Cancelled, SparkLost, TooStale
 from headgate.runtime.reading.query_work import ENDING_SECONDS
 from headgate.runtime.spark.threads import DaemonThreads
 from headgate.scheduling.history import Outcome
+from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.bodies import read_query
 from headgate.service.gate import ROLE
@@ -36,11 +39,43 @@ _GIVEN_UP_SECONDS = ENDING_SECONDS + 5
 Found = TypeVar("Found")
 
 
+class QueryRun(Protocol):
+    """A query that is being answered."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def phase(self) -> str: ...
+
+    @property
+    def at(self) -> datetime: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    def call_off(self) -> None:
+        """Ends its work; called until the work has ended."""
+
+
+class QueryReply(Protocol):
+    """What a query came to."""
+
+    @property
+    def receipt(self) -> Receipt | None: ...
+
+
+Replied = TypeVar("Replied", bound=QueryReply)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class _Request:
+class QueryRequest:
     """A query and what may end it before it is answered."""
 
-    run: RunningQuery
+    run: QueryRun
     until: float
     """When its time is over, on the loop's clock."""
     allowed: float
@@ -74,7 +109,7 @@ class _Request:
         if not future.done():
             if not self._has_lost_spark:
                 _LOGGER.warning("id=%s the query was called off and does not end: it is left alone", self.run.id)
-            future.add_done_callback(_forget)
+            future.add_done_callback(forget)
         elif isinstance(problem := future.exception(), SparkLost):
             raise problem
         raise self._problem()
@@ -114,12 +149,13 @@ class Queries:
         self._warehouse = warehouse
         self._clock = clock or SystemClock()
         self._sessions = NamedSessions(limits)
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, QueryRequest] = {}
         self._stopping: Exception | None = None
-        self._threads = DaemonThreads("headgate-query")
+        self.threads = DaemonThreads("headgate-query")
+        """For what queries do outside of the service's own thread."""
 
     @property
-    def running(self) -> list[RunningQuery]:
+    def running(self) -> list[QueryRun]:
         """The queries that are being answered."""
         return [request.run for request in list(self._requests.values())]
 
@@ -132,36 +168,51 @@ class Queries:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_query(Request(scope, receive), self._limits)
-        if self._stopping is not None:
-            raise self._stopping
-        if len(self._requests) >= self._limits.queries:
-            raise TooManyQueries(f"{self._limits.queries} queries are running already", hint="ask again in a moment")
+        self._require_room()
         make = self._warehouse().session
         # Each role has sessions of its own; no name holds a NUL.
         named = None if body.session is None else self._sessions.get(f"{scope.get(ROLE)}\0{body.session}", make)
         session = make() if named is None else named.session
+        run = RunningQuery(scope["headgate.id"], body, session, self._limits, self._clock.now())
+        with self.taken(run) as request:
+            watching = asyncio.create_task(watch_client(receive, request.over))
+            try:
+                reply = await self.reply(request, run.make_reply, None if named is None else named.turn)
+                scope["headgate.log"] = {"rows": reply.rows, "job": reply.receipt.job if reply.receipt else body.job}
+                await self._send(request, reply, send)
+            finally:
+                watching.cancel()
+
+    def _require_room(self) -> None:
+        if self._stopping is not None:
+            raise self._stopping
+        if len(self._requests) >= self._limits.queries:
+            raise TooManyQueries(f"{self._limits.queries} queries are running already", hint="ask again in a moment")
+
+    @contextmanager
+    def taken(self, run: QueryRun) -> Iterator[QueryRequest]:
+        """Inside the block the query has one of the places, and the time that the limits allow."""
+        self._require_room()
         loop = asyncio.get_running_loop()
         allowed = self._limits.time.total_seconds()
-        run = RunningQuery(scope["headgate.id"], body, session, self._limits, self._clock.now())
-        request = self._requests[run.id] = _Request(run, loop.time() + allowed, allowed, loop.create_future())
-        watching = asyncio.create_task(_watch(receive, request.over))
+        request = self._requests[run.id] = QueryRequest(run, loop.time() + allowed, allowed, loop.create_future())
         try:
-            reply = await self._reply(request, None if named is None else named.turn)
-            scope["headgate.log"] = {"rows": reply.rows, "job": reply.receipt.job if reply.receipt else body.job}
-            await self._send(request, reply, send)
+            yield request
         finally:
             del self._requests[run.id]
-            watching.cancel()
 
-    async def _reply(self, request: _Request, turn: asyncio.Lock | None) -> StreamedReply:
+    async def reply(
+        self, request: QueryRequest, make: Callable[[], Replied], turn: asyncio.Lock | None = None
+    ) -> Replied:
+        """What a query comes to, made in a thread; in its turn, if others of its session may run."""
         reply, problem = None, None
         try:
             if turn is None:
-                reply = await self._in_thread(request)
+                reply = await self.made(request, make)
             else:
                 await request.result(asyncio.ensure_future(turn.acquire()))
                 try:
-                    reply = await self._in_thread(request)
+                    reply = await self.made(request, make)
                 finally:
                     turn.release()
             return reply
@@ -171,10 +222,11 @@ class Queries:
         finally:
             self._metrics.add(_outcome(reply, problem), None if reply is None else reply.receipt)
 
-    async def _in_thread(self, request: _Request) -> StreamedReply:
-        return await request.work(asyncio.wrap_future(self._threads.submit(request.run.make_reply)))
+    async def made(self, request: QueryRequest, make: Callable[[], Found]) -> Found:
+        """What work in a thread comes to; raises when the request is over before."""
+        return await request.work(asyncio.wrap_future(self.threads.submit(make)))
 
-    async def _send(self, request: _Request, reply: StreamedReply, send: Send) -> None:
+    async def _send(self, request: QueryRequest, reply: StreamedReply, send: Send) -> None:
         """Sends part after part. A client that does not take one in time gets no more: its connection is closed."""
         headers = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers.items()]
         part, has_more = reply.first, reply.has_more
@@ -185,7 +237,7 @@ class Queries:
                     await send({"type": "http.response.body", "body": part, "more_body": has_more})
                 if not has_more or request.over.done():
                     return
-                part, has_more = await asyncio.wrap_future(self._threads.submit(reply.next_part))
+                part, has_more = await asyncio.wrap_future(self.threads.submit(reply.next_part))
         except TimeoutError:
             _LOGGER.warning("id=%s the client takes its answer too slowly: the connection is closed", request.run.id)
         except Exception as error:
@@ -193,7 +245,7 @@ class Queries:
             _LOGGER.warning("id=%s the answer broke off: %s", request.run.id, error)
 
 
-def _outcome(reply: StreamedReply | None, problem: Exception | None) -> Outcome:
+def _outcome(reply: QueryReply | None, problem: Exception | None) -> Outcome:
     if reply is not None:
         return "stale" if reply.receipt is not None and reply.receipt.missed else "ok"
     if isinstance(problem, TooStale):
@@ -203,13 +255,13 @@ def _outcome(reply: StreamedReply | None, problem: Exception | None) -> Outcome:
     return "cancelled" if cancelled else "failed"
 
 
-def _forget(future: asyncio.Future[Any]) -> None:
+def forget(future: asyncio.Future[Any]) -> None:
     """Of work that was left alone nobody wants to know how it ended."""
     if not future.cancelled():
         future.exception()
 
 
-async def _watch(receive: Receive, over: asyncio.Future[Exception]) -> None:
+async def watch_client(receive: Receive, over: asyncio.Future[Exception]) -> None:
     """Ends the request when its client goes away."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -23,14 +23,17 @@ from headgate.runtime.spark.problems import query_problem
 from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.session import Answer, Session
 from headgate.service.bodies import QueryBody
-from headgate.service.formats import CONTENT_TYPES, arrow_pieces, compact_json, first_rows, in_parts, json_pieces
+from headgate.service.formats import CONTENT_TYPES, compact_json, first_rows, in_parts, json_pieces
 from headgate.service.limits import ServiceLimits
+from headgate.tabular import arrow_pieces, csv_pieces, parquet_pieces
 from headgate.warehouse.problems import format_size
 
 PART_BYTES = 256 << 10
 """About how much is sent at once."""
 
 _SHOWN_TEXT = 500
+
+_FILES = {"arrow": arrow_pieces, "csv": csv_pieces, "parquet": parquet_pieces}
 
 RECEIPT_HEADER = "headgate-receipt"
 
@@ -137,9 +140,9 @@ class RunningQuery:
         rows = batches.rows if self._asked is None else min(batches.rows, self._asked)
         taken = first_rows(batches, rows)
         pieces = (
-            arrow_pieces(batches.schema, taken)
-            if self.body.format == "arrow"
-            else json_pieces(batches.schema, types, taken, shown)
+            json_pieces(batches.schema, types, taken, shown)
+            if self.body.format == "json"
+            else _FILES[self.body.format](batches.schema, taken)
         )
         parts = in_parts(pieces, PART_BYTES)
         first, has_more = next(parts)

@@ -11,17 +11,17 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Self
+from typing import Protocol, Self
 
 import uvicorn
 
+from headgate.capture.source import Progress
 from headgate.errors import ConfigError, SparkLost
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.app import Service, make_app
 from headgate.service.connections import bounded_connections
-from headgate.service.gate import is_loopback
 from headgate.service.limits import ServiceLimits
-from headgate.service.listening import listen, name_of, url_of
+from headgate.service.listening import listen, name_of, require_token, url_of
 from headgate.service.restarts import Restarts
 
 _LOGGER = logging.getLogger("headgate.service")
@@ -34,6 +34,19 @@ _LONGEST_PATIENCE = (1 << 31) - 1
 """Milliseconds, as far as the system counts."""
 
 DEFAULT_PORT = 8765
+
+
+class Endpoint(Protocol):
+    """Another protocol over which the service answers, in the service's own thread."""
+
+    async def open(self, service: Service) -> None:
+        """From now on clients are answered."""
+
+    def leave(self) -> None:
+        """Takes no new clients: the socket is for whoever serves next."""
+
+    async def close(self) -> None:
+        """Takes no more clients, lets running queries end, and closes all connections."""
 
 
 class Server:
@@ -51,6 +64,7 @@ class Server:
         listening: socket.socket | None = None,
         own_token: str | None = None,
         restarts: Restarts | None = None,
+        endpoints: Sequence[Endpoint] = (),
     ) -> None:
         """Port 0 takes a free one. Without a warehouse the service is alive but not ready, until `attach`.
 
@@ -59,15 +73,12 @@ class Server:
         """
         if token is not None and not (token.strip() and token.isascii()):
             raise ConfigError("the token is empty or not ASCII", hint="make one: openssl rand -hex 32")
-        if token is None and not is_loopback(host):
-            raise ConfigError(
-                f"the service would listen beyond this machine, at {host}, without a token",
-                hint="give it a token, or let it listen at 127.0.0.1",
-            )
+        require_token(host, token)
         self._host = host
         self._port = port
         self._limits = limits or ServiceLimits()
         self._listening = listening
+        self._endpoints = tuple(endpoints)
         self._service = Service(warehouse, self._limits, restarts or Restarts())
         self.token = token if token is not None else own_token or secrets.token_urlsafe(32)
         """Administers. A service that is given none makes one, for the commands of the user who runs it."""
@@ -84,6 +95,10 @@ class Server:
     def tell_opening(self, what: str) -> None:
         """Has clients that ask too early hear what opening the warehouse is about."""
         self._service.opening = f": {what}"
+
+    def tell_load(self, source: str, progress: Progress) -> None:
+        """Has clients hear how far a source's tables are read; from any thread."""
+        self._service.tell_load(source, progress)
 
     def attach(self, warehouse: Warehouse) -> None:
         """From now on requests are about this warehouse."""
@@ -110,7 +125,11 @@ class Server:
 
         async def run() -> None:
             self._loop = asyncio.get_running_loop()
+            for endpoint in self._endpoints:
+                await endpoint.open(self._service)
             await server.serve(sockets=[listening])
+            for endpoint in self._endpoints:
+                await endpoint.close()
 
         self._thread = threading.Thread(target=asyncio.run, args=(run(),), name="headgate-service", daemon=True)
         self._thread.start()
@@ -122,6 +141,8 @@ class Server:
         server, thread = self._uvicorn, self._thread
         if server is None or thread is None:
             return
+        # A subscription does not end by itself.
+        self._soon(self._service.subscriptions.stop)
         server.should_exit = True
         thread.join(self._limits.stop.total_seconds())
         if thread.is_alive():
@@ -144,7 +165,10 @@ class Server:
     def _leave(self, problem: SparkLost) -> None:
         for accepting in self._uvicorn.servers if self._uvicorn is not None else ():
             accepting.close()
+        for endpoint in self._endpoints:
+            endpoint.leave()
         self._service.queries.stop(problem)
+        self._service.subscriptions.stop(problem)
 
     def _listen(self) -> socket.socket:
         listening = self._listening or listen(self._host, self._port)

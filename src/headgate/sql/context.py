@@ -15,7 +15,7 @@ from headgate.sql.joins import JoinBuilder
 from headgate.sql.names import NameAllocator
 from headgate.sql.positions import QueryText
 from headgate.sql.predicates import Predicate
-from headgate.sql.scope import Catalog, Environment, Lowered
+from headgate.sql.scope import Environment, Lowered, TableCatalog
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Context:
     """The view's text, its catalog, its names, and how a nested query is lowered."""
 
     query: QueryText
-    catalog: Catalog
+    catalog: TableCatalog
     names: NameAllocator
     joins: JoinBuilder
     lookup_miss: LookupMiss

@@ -27,7 +27,7 @@ from headgate.dataflow.graph import (
 )
 from headgate.sql.names import NameAllocator
 from headgate.sql.predicates import Predicate
-from headgate.sql.scope import Catalog
+from headgate.sql.scope import TableCatalog
 from headgate.sql.uniqueness import is_unique_on
 
 
@@ -123,7 +123,7 @@ def _all_of(predicates: Iterable[Expression]) -> Expression | None:
 class JoinBuilder:
     """Builds the nodes of join trees within one view."""
 
-    def __init__(self, names: NameAllocator, catalog: Catalog) -> None:
+    def __init__(self, names: NameAllocator, catalog: TableCatalog) -> None:
         self._names = names
         self._catalog = catalog
 

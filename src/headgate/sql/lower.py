@@ -19,13 +19,13 @@ from headgate.sql.joins import JoinBuilder
 from headgate.sql.names import NameAllocator, folded
 from headgate.sql.positions import QueryText, Unread
 from headgate.sql.prune import pruned
-from headgate.sql.scope import Catalog, Environment, Field, Lowered, NotIncremental
+from headgate.sql.scope import Environment, Field, Lowered, NotIncremental, TableCatalog
 from headgate.sql.select import Selects, lower_select
 from headgate.sql.set_operations import lower_set_operation
 from headgate.sql.statements import LOOKUP_MISS, CreateView
 
 
-def lower_view(statement: CreateView, catalog: Catalog) -> MaterializedView:
+def lower_view(statement: CreateView, catalog: TableCatalog) -> MaterializedView:
     """The view as a graph whose columns are the view's, or as a fragment."""
     query = QueryText(statement.query_text, statement.query_where)
     tree = query.parse()
@@ -56,6 +56,7 @@ def view_of(statement: CreateView, result: Node | Fragment, outputs: tuple[str, 
         outputs,
         statement.query_where,
         dict(statement.properties),
+        statement.expectations,
     )
 
 
@@ -115,7 +116,7 @@ def _places(query: QueryText, tree: exp.Expr) -> dict[str, list[Location]]:
 class Lowering:
     """Lowers the queries of one text."""
 
-    def __init__(self, query: QueryText, catalog: Catalog, lookup_miss: LookupMiss) -> None:
+    def __init__(self, query: QueryText, catalog: TableCatalog, lookup_miss: LookupMiss) -> None:
         names = NameAllocator()
         joins = JoinBuilder(names, catalog)
         self.context = Context(query, catalog, names, joins, lookup_miss, Selects(), self.lower)

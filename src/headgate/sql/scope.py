@@ -15,7 +15,7 @@ from headgate.errors import FlowError, Location
 from headgate.sql.names import did_you_mean, folded
 
 
-class Catalog(Protocol):
+class TableCatalog(Protocol):
     """What the lowering asks about tables; names are compared without case."""
 
     def columns(self, table: str) -> tuple[str, ...] | None:
@@ -37,7 +37,7 @@ class Catalog(Protocol):
         """All table names, for hints."""
 
 
-def spelled(table: str, catalog: Catalog) -> str:
+def spelled(table: str, catalog: TableCatalog) -> str:
     """The table's name as its catalog spells it."""
     return next((name for name in catalog.names() if folded(name) == folded(table)), table)
 

@@ -1,9 +1,11 @@
 """Statements of a flow file: views, streaming tables and their AUTO CDC flows.
 
-    CREATE [OR REFRESH | OR REPLACE] MATERIALIZED VIEW name [COMMENT '…'] [TBLPROPERTIES ('k' = 'v', …)] AS query
-    CREATE [OR REFRESH] STREAMING TABLE name
+    CREATE [OR REFRESH | OR REPLACE] MATERIALIZED VIEW name [(constraint, …)] [COMMENT '…'] [TBLPROPERTIES ('k' = 'v', …)] AS query
+    CREATE [OR REFRESH] STREAMING TABLE name [(constraint, …)]
     CREATE FLOW name AS AUTO CDC INTO table FROM [stream(]source.table[)] KEYS (a, …)
         [SEQUENCE BY column] [STORED AS SCD TYPE 1 | 2] [TRACK HISTORY ON (a, …) | ON * EXCEPT (a, …)]
+
+    constraint: CONSTRAINT name EXPECT (condition) [ON VIOLATION FAIL [UPDATE] | DROP [ROW] | WARN]
 
 Names keep the user's spelling; they are compared without case. Every mistake is a FlowError with its line.
 """
@@ -15,14 +17,30 @@ from dataclasses import dataclass, field
 from sqlglot.tokenizer_core import Token, TokenType
 
 from headgate.config.durations import DURATION_HINT, parse_duration
+from headgate.dataflow.flow import Action, Expectation
 from headgate.errors import FlowError, Location, Problems, all_problems
+from headgate.sql.expectations import COUNTED, check_expectation, counting_query, kept_query
 from headgate.sql.names import did_you_mean, nearest
 from headgate.sql.positions import tokenize
 
 LOOKUP_MISS = "lookup_miss"
 TARGET_LAG = "target_lag"
-PROPERTIES = {LOOKUP_MISS: ("unknown", "drop", "fail"), TARGET_LAG: None}
-"""Known table properties and their values; None stands for a duration."""
+PLACE = "place"
+INDEXES = "indexes"
+ADVISE = "advise"
+RANGES = "ranges"
+RANGE_COLUMN = "range_column"
+_MOST_RANGES = 1_000
+PROPERTIES: dict[str, tuple[str, ...] | None] = {
+    LOOKUP_MISS: ("unknown", "drop", "fail"),
+    TARGET_LAG: None,
+    PLACE: (),
+    INDEXES: (),
+    ADVISE: ("auto", "never"),
+    RANGES: (),
+    RANGE_COLUMN: (),
+}
+"""Known table properties and their values; None stands for a duration, an empty tuple for any text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +53,7 @@ class CreateView:
     query_where: Location
     properties: dict[str, str] = field(default_factory=dict)
     comment: str | None = None
+    expectations: tuple[Expectation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +61,7 @@ class CreateStreamingTable:
     name: str
     where: Location
     comment: str | None = None
+    expectations: tuple[Expectation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +97,7 @@ def parse_statements(text: str, file: str, first_line: int = 1, problems: Proble
         for group in groups:
             if group:
                 with wrong.collected():
-                    found.append(_StatementParser(text, file, first_line, group).parse())
+                    found += _StatementParser(text, file, first_line, group).parse_all()
     return found
 
 
@@ -88,6 +108,22 @@ class _StatementParser:
         self._first_line = first_line
         self._tokens = tokens
         self._index = 0
+        self._query = ""
+        """Of a view, as written."""
+
+    def parse_all(self) -> list[Statement]:
+        """The statement and, if it has constraints, the view that counts what violates them."""
+        found = self.parse()
+        if isinstance(found, CreateAutoCdc) or not found.expectations:
+            return [found]
+        query, properties = None, {}
+        if isinstance(found, CreateView):
+            properties = {name: value for name, value in found.properties.items() if name == TARGET_LAG}
+            if any(each.action == "drop" for each in found.expectations):
+                query = self._query
+        text = counting_query(found.name, query, found.expectations)
+        place = found.expectations[0].where
+        return [found, CreateView(f"{found.name}{COUNTED}", text, found.where, place, properties)]
 
     def parse(self) -> Statement:
         self._expect(
@@ -109,6 +145,7 @@ class _StatementParser:
         name = self._name("the view's name")
         comment: str | None = None
         properties: dict[str, str] = {}
+        expectations = self._expectations()
         while not self._take("AS"):
             if self._take("COMMENT"):
                 comment = self._string("a comment")
@@ -119,14 +156,68 @@ class _StatementParser:
         if self._index >= len(self._tokens):
             raise self._error("expected a query")
         first, last = self._tokens[self._index], self._tokens[-1]
-        query = self._text[first.start : last.end + 1]
-        return CreateView(name, query, self._start(), self._place(first), properties, comment)
+        self._query = self._text[first.start : last.end + 1]
+        query, place = kept_query(self._query, self._place(first), expectations)
+        return CreateView(name, query, self._start(), place, properties, comment, expectations)
 
     def _streaming_table(self) -> CreateStreamingTable:
         name = self._name("the table's name")
+        expectations = self._expectations()
+        for each in expectations:
+            if each.action != "warn":
+                raise FlowError(
+                    f"constraint {each.name}: a streaming table keeps the history of its source, and only counts violations",
+                    where=each.where,
+                    hint="write ON VIOLATION WARN, or put the constraint on a view over the table",
+                )
         comment = self._string("a comment") if self._take("COMMENT") else None
-        self._end("a streaming table has a name only; its columns come from its flow")
-        return CreateStreamingTable(name, self._start(), comment)
+        self._end("a streaming table has a name and constraints; its columns come from its flow")
+        return CreateStreamingTable(name, self._start(), comment, expectations)
+
+    def _expectations(self) -> tuple[Expectation, ...]:
+        """The constraints behind a name, in brackets."""
+        found: list[Expectation] = []
+        if not self._take("("):
+            return ()
+        while True:
+            found.append(self._expectation())
+            if any(each.name.lower() == found[-1].name.lower() for each in found[:-1]):
+                raise FlowError(f"there are two constraints {found[-1].name}", where=found[-1].where)
+            if self._take(")"):
+                return tuple(found)
+            self._expect(",")
+
+    def _expectation(self) -> Expectation:
+        form = "write CONSTRAINT name EXPECT (condition) [ON VIOLATION FAIL | DROP | WARN]"
+        self._expect("CONSTRAINT", f"columns come from the query; {form}")
+        name = self._name("the constraint's name")
+        self._expect("EXPECT", form)
+        self._expect("(", form)
+        first, depth = self._index, 1
+        while depth:
+            if self._index >= len(self._tokens):
+                raise self._error("expected ) after the condition", hint=form)
+            depth += self._at("(") - self._at(")")
+            self._index += 1
+        if self._index - first == 1:
+            raise self._error("expected a condition", hint=form)
+        condition = self._text[self._tokens[first].start : self._tokens[self._index - 2].end + 1]
+        found = Expectation(name, condition, self._violation(form), self._place(self._tokens[first]))
+        check_expectation(found)
+        return found
+
+    def _violation(self, form: str) -> Action:
+        if not self._take("ON"):
+            return "warn"
+        self._expect("VIOLATION", form)
+        if self._take("FAIL"):
+            self._take("UPDATE")
+            return "fail"
+        if self._take("DROP"):
+            self._take("ROW")
+            return "drop"
+        self._expect("WARN", form)
+        return "warn"
 
     def _auto_cdc(self) -> CreateAutoCdc:
         flow = self._name("the flow's name")
@@ -209,10 +300,19 @@ class _StatementParser:
                     parse_duration(value)
                 except ValueError as error:
                     raise self._error(f"'{key}': {error}", hint=DURATION_HINT) from None
-            elif value.lower() not in known:
-                raise self._error(f"'{value}' is no value of '{key}'", hint="one of: " + ", ".join(known))
+            elif key.lower() == RANGES and not (value.isdecimal() and 1 <= int(value) <= _MOST_RANGES):
+                raise self._error(
+                    f"'{value}' is not a number of ranges", hint=f"give a whole number from 1 to {_MOST_RANGES}"
+                )
+            elif known and value.lower() not in known:
+                raise self._error(f"'{value}' is not a value of '{key}'", hint="one of: " + ", ".join(known))
             result[key.lower()] = value.lower()
             if self._take(")"):
+                if (RANGES in result) != (RANGE_COLUMN in result):
+                    raise self._error(
+                        f"'{RANGES}' and '{RANGE_COLUMN}' go together",
+                        hint=f"write TBLPROPERTIES ('{RANGES}' = '10', '{RANGE_COLUMN}' = 'a column of the key')",
+                    )
                 return result
             self._expect(",")
 

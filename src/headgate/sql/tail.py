@@ -54,7 +54,7 @@ class FreshnessClause:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SetStatement:
     """`SET name = value`; without a value `RESET name`, without a name `RESET`."""
 
     name: str | None
@@ -90,7 +90,7 @@ def split_tail(text: str) -> tuple[str, FreshnessClause]:
     return query, tail
 
 
-def parse_setting(text: str) -> Setting | None:
+def parse_setting(text: str) -> SetStatement | None:
     """The statement that sets or resets what a session says; None for any other kind of statement."""
     words = _words(text)
     first = words.upper(0)
@@ -98,10 +98,10 @@ def parse_setting(text: str) -> Setting | None:
         # The tokenizer may take what follows RESET as one text.
         words = _words(text[: words.items[0].start] + " " * len(first) + text[words.items[0].end :])
         if not words.items:
-            return Setting(None)
+            return SetStatement(None)
         name = words.setting_name(0)
         words.require_end(1)
-        return Setting(name)
+        return SetStatement(name)
     if first != "SET":
         return None
     name = words.setting_name(1)
@@ -110,7 +110,7 @@ def parse_setting(text: str) -> Setting | None:
     clauses = _Clauses(words, 3)
     value = clauses.value(name)
     words.require_end(clauses.index)
-    return Setting(name, value)
+    return SetStatement(name, value)
 
 
 _EXAMPLES = {"max_staleness": "'10m' or ANY", "deadline": "'5s'", "when_stale": "'serve', 'wait' or 'fail'"}

@@ -14,13 +14,13 @@ from headgate.dataflow.graph import (
 )
 from headgate.delta.changes import START_AT, SURROGATE_KEY
 from headgate.sql.names import folded
-from headgate.sql.scope import Catalog
+from headgate.sql.scope import TableCatalog
 
 Keys = frozenset[frozenset[str]]
 NO_KEYS: Keys = frozenset()
 
 
-def unique_keys(node: Node, catalog: Catalog) -> Keys:
+def unique_keys(node: Node, catalog: TableCatalog) -> Keys:
     """Sets of columns on which no two rows of the node agree; the empty set means at most one row."""
     match node:
         case Scan():
@@ -47,12 +47,12 @@ def unique_keys(node: Node, catalog: Catalog) -> Keys:
             return NO_KEYS
 
 
-def is_unique_on(node: Node, columns: frozenset[str], catalog: Catalog) -> bool:
+def is_unique_on(node: Node, columns: frozenset[str], catalog: TableCatalog) -> bool:
     """Whether rows that agree on these columns are one row."""
     return any(key <= columns for key in unique_keys(node, catalog))
 
 
-def _scan_keys(node: Scan, catalog: Catalog) -> Keys:
+def _scan_keys(node: Scan, catalog: TableCatalog) -> Keys:
     key = catalog.key(node.table)
     candidates: list[tuple[str, ...]] = []
     if catalog.is_versioned(node.table):
@@ -69,7 +69,7 @@ def _scan_keys(node: Scan, catalog: Catalog) -> Keys:
     )
 
 
-def _join_keys(node: Join, catalog: Catalog) -> Keys:
+def _join_keys(node: Join, catalog: TableCatalog) -> Keys:
     left = unique_keys(node.left, catalog)
     if node.kind in ("semi", "anti") or node.at_most_one:
         return left

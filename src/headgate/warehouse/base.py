@@ -23,10 +23,12 @@ class FileLimits:
 
     rows_per_file: int = 64_000
     rows_per_group: int = ROWS_PER_GROUP
+    driver_rows: int = 250_000
+    """The driver never reads more changes or rows than this at once; what has more is left to executors."""
     lookup_bytes: int = 64 * MEBIBYTE
     """Picked files above this are looked up by Spark."""
     overlay_bytes: int = 256 * MEBIBYTE
-    """An overlay in memory above this is spilled to segment files."""
+    """An overlay in memory above this, or with more rows than the driver holds, is spilled to segment files."""
     fold_bytes: int = 512 * MEBIBYTE
     """Base files above this are rewritten by Spark."""
     local_rows: int = 5_000

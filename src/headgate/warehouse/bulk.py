@@ -1,18 +1,18 @@
 """Folding changes that do not fit the driver: Spark reads, sorts and writes; the driver only sees footers.
 
 Without removed rows nothing of the base is read: the rows are range-partitioned by the sort order, sorted and
-written. Otherwise the base files that hold dead rows are rewritten together with the images: of many changes all files in
-their range, of few those in which Spark finds some. Statistics tell how to cut the rows; where the leading column is no
-whole number, Spark looks at a sample of them.
+written. Otherwise the base files that can hold dead rows are rewritten together with the images. Statistics tell which these
+are, unless the caller knows, and how to cut the rows; where the leading column is no whole number, Spark looks at a
+sample of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil
-from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
@@ -23,8 +23,7 @@ from headgate.delta.changes import WEIGHT
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.borders import Piece, borders, part_text
 from headgate.warehouse.changes import ChangeSet, footer
-from headgate.warehouse.files import described
-from headgate.warehouse.folding import THREADS, Folded
+from headgate.warehouse.files import THREADS, Folded, described
 from headgate.warehouse.frames import check_timestamps, column, quoted, stored_frame, without
 from headgate.warehouse.images import images_frame
 from headgate.warehouse.index import FileIndex
@@ -35,9 +34,6 @@ from headgate.warehouse.storage import Folder
 
 ROWS_PER_TASK = 256_000
 FILES_PER_TASK = 16
-MANY_CHANGES_PER_FILE = 16
-"""From here on hardly a file in the range of changes is without one."""
-FILE = "__file"
 
 
 def bulk_fold(
@@ -48,40 +44,28 @@ def bulk_fold(
     changes: ChangeSet,
     spec: TableSpec,
     limits: FileLimits,
+    touched: FileIndex | None = None,
 ) -> Folded:
-    """Writes the files of the next base with Spark."""
+    """Writes the files of the next base with Spark; `touched` are those of the old one that hold dead rows, if that is known."""
     check_timestamps(session, spec)
     with storage_problems(folder, changes.bytes):
         frame = changes.frame(session)
         arrived = _pieces_of(changes, spec)
-        removes: tuple[DataFile, ...] = ()
+        removes = index.take(np.array([], np.int64))
         if changes.inserts_only():
             rows = frame.select(*(column(name) for name in spec.columns))
         else:
             images = frame if changes.table is None and changes.is_one_job else images_frame(frame, spec)
             names = [column(name) for name in spec.columns]
             dead, rows = (images.where(f"{WEIGHT} {sign} 0").select(*names) for sign in "<>")
-            removes = _within(index, arrived, spec)
-            if changes.rows < MANY_CHANGES_PER_FILE * len(removes):
-                removes = _files_with(session, folder, removes, dead, spec)
-            if removes:
+            removes = _within(index, arrived) if touched is None else touched
+            if len(removes):
                 stored = stored_frame(session, folder, removes, spec)
                 rows = without(stored, dead, spec, small=False, null_is_dead=None).union(rows)
-        count = changes.rows + sum(file.rows for file in removes)
-        known = [*arrived, *_stored_pieces(removes, spec)] if arrived is not None else []
+        count = changes.rows + removes.rows
+        known = [*arrived, *_stored_pieces(removes)] if arrived is not None else []
         _write(rows, folder.child(attempt), spec, count, limits, known)
-        return Folded(written_files(folder, attempt, spec), removes)
-
-
-def _files_with(
-    session: SparkSession, folder: Folder, files: tuple[DataFile, ...], dead: DataFrame, spec: TableSpec
-) -> tuple[DataFile, ...]:
-    """Those of the base files that hold a dead row."""
-    keys = [column(name) for name in spec.key]
-    stored = stored_frame(session, folder, files, spec).select(*keys, sf.input_file_name().alias(FILE))
-    living = without(stored, dead, spec, small=False, null_is_dead=None)
-    counts = {_relative(row[0], folder): row[1] for row in living.groupBy(FILE).count().collect()}
-    return tuple(file for file in files if counts.get(file.path, 0) != file.rows)
+        return Folded(written_files(folder, attempt, spec), removes, changes.rows)
 
 
 def _pieces_of(changes: ChangeSet, spec: TableSpec) -> list[Piece] | None:
@@ -107,31 +91,18 @@ def _pieces_of(changes: ChangeSet, spec: TableSpec) -> list[Piece] | None:
     return known if all(each.low is not None or each.nulls == rows for each, rows in pieces) else None
 
 
-def _stored_pieces(files: Iterable[DataFile], spec: TableSpec) -> Iterator[Piece]:
-    for file in files:
-        found = file.range(spec.lead)
-        if isinstance(found.low, int) and isinstance(found.high, int):
-            yield Piece(found.low, found.high, file.rows)
+def _stored_pieces(files: FileIndex) -> list[Piece]:
+    return [Piece(*known) for known in zip(files.lows, files.highs, files.rows_of[files.ranged], strict=True)]
 
 
-def _within(index: FileIndex, changes: list[Piece] | None, spec: TableSpec) -> tuple[DataFile, ...]:
+def _within(index: FileIndex, changes: list[Piece] | None) -> FileIndex:
     """The base files that can hold rows which the changes took away."""
     if changes is None:
-        return index.files
-    low = min((piece.low for piece in changes), default=None)
-    high = max((piece.high for piece in changes), default=None)
-
-    def can_hold(found: Range) -> bool:
-        if found.nulls != 0 or found.low is None or found.high is None:
-            return True
-        return low is not None and high is not None and not (found.low > high or found.high < low)  # type: ignore[operator]
-
-    return tuple(file for file in index.files if can_hold(file.range(spec.lead)))
-
-
-def _relative(address: str, folder: Folder) -> str:
-    path = unquote(address)
-    return path[path.index(folder.path) + len(folder.path) + 1 :]
+        return index
+    chosen = index.may_hold_nulls | index.is_unknown
+    for piece in changes:
+        chosen[index.ranged] |= (index.lows <= piece.high) & (index.highs >= piece.low)
+    return index.take(np.flatnonzero(chosen))
 
 
 def _write(

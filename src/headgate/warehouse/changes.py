@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +20,53 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from headgate.dataflow.relation import quoted
 from headgate.delta.changes import JOB, WEIGHT, JobId
+from headgate.ranges.key_set import KeySet
+from headgate.ranges.range_map import sql_predicate
 from headgate.warehouse.local import empty_frame, local_frame
 from headgate.warehouse.problems import damaged
 from headgate.warehouse.spec import TableSpec, arrow_columns
 from headgate.warehouse.storage import Folder
+
+
+class TooManyRows(Exception):
+    """The driver would hold more rows than it may: executors have to do the work."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        super().__init__(f"{rows:,} rows are too many for the driver")
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Restricts rows to keys of the column that cuts the table into ranges."""
+
+    column: str
+    keys: KeySet
+
+    @property
+    def sql(self) -> str:
+        return sql_predicate(quoted(self.column), self.keys)
+
+    @property
+    def expression(self) -> ds.Expression:
+        """The same for Arrow."""
+        column = ds.field(self.column)
+        parts = [column.is_null()] if self.keys.has_null else []
+        for interval in self.keys.intervals:
+            part = column.is_valid()
+            if interval.low is not None:
+                low = pa.scalar(interval.low.value)
+                part = part & (column > low if interval.low.above else column >= low)
+            if interval.high is not None:
+                high = pa.scalar(interval.high.value)
+                part = part & (column <= high if interval.high.above else column < high)
+            parts.append(part)
+        return reduce(ds.Expression.__or__, parts, ds.scalar(False))
+
+    def rows(self, table: pa.Table) -> pa.Table:
+        return table.filter(self.expression)
 
 
 @dataclass(frozen=True)
@@ -37,6 +80,10 @@ class ChangeSet:
     files: tuple[str, ...]
     rows: int
     bytes: int
+    within: Within | None = None
+    """Which rows of the files count; `rows` and `bytes` are upper bounds then, too."""
+    sliced: bool = False
+    """Whether files may have rows of other jobs."""
 
     @classmethod
     def of_table(cls, spec: TableSpec, table: pa.Table, after: JobId, upto: JobId) -> ChangeSet:
@@ -76,10 +123,10 @@ class ChangeSet:
         if (lower, upper) == (self.after, self.upto):
             return self
         if self.table is None:
-            return replace(self, after=lower, upto=upper)
+            return replace(self, after=lower, upto=upper, sliced=True)
         part = slice_jobs(self.table, lower, upper)
         if self.files:
-            return replace(self, after=lower, upto=upper, table=part)
+            return replace(self, after=lower, upto=upper, table=part, sliced=True)
         return replace(self, after=lower, upto=upper, table=part, rows=part.num_rows, bytes=part.nbytes)
 
     def followed_by(self, other: ChangeSet) -> ChangeSet:
@@ -92,7 +139,10 @@ class ChangeSet:
         parts = []
         if self.files:
             rows = parquet_frame(session, self.schema, [spark_path(file) for file in self.files])
-            parts.append(rows.where((sf.col(JOB) > self.after) & (sf.col(JOB) <= self.upto)))
+            if self.sliced:
+                # Only then: numbers in a query are in its generated code, which for other numbers is compiled again.
+                rows = rows.where((sf.col(JOB) > self.after) & (sf.col(JOB) <= self.upto))
+            parts.append(rows if self.within is None else rows.where(self.within.sql))
         if self.table is not None and (self.table.num_rows or not parts):
             parts.append(local_frame(session, self.table, self.schema))
         if not parts:
@@ -110,15 +160,14 @@ class ChangeSet:
         weights = _bounds(self.files, WEIGHT)
         return weights is not None and weights[0] > 0
 
-    def read(self, columns: list[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
-        """All rows in memory, ordered by job."""
-        parts = [] if self.table is None else [self.table if columns is None else self.table.select(columns)]
-        if where is not None:
-            parts = [part.filter(where) for part in parts]
+    def read(self, most_rows: int, where: ds.Expression | None = None) -> pa.Table:
+        """The rows, ordered by job, of files those for which `where` is true; raises `TooManyRows` when files have more."""
+        parts = [] if self.table is None else [self.table]
         if self.files:
             within = (ds.field(JOB) > self.after) & (ds.field(JOB) <= self.upto)
+            within = within if self.within is None else within & self.within.expression
             where = within if where is None else within & where
-            parts.insert(0, read_files(self.files, arrow_columns(self.schema), columns, where))
+            parts.insert(0, read_files(self.files, arrow_columns(self.schema), where, most_rows))
         return in_job_order(pa.concat_tables(parts, promote_options="default"))
 
 
@@ -168,19 +217,26 @@ def footer(path: str, folder: Folder) -> pq.FileMetaData:
         raise damaged(path, error) from error
 
 
-def read_files(
-    files: tuple[str, ...], schema: pa.Schema, columns: list[str] | None, where: ds.Expression | None
-) -> pa.Table:
-    """Rows of Parquet files, NULL where one lacks a column; a damaged file is named."""
-    folder = Folder.at(files[0])
-    paths = [Folder.at(file).path for file in files]
+def read_files(files: tuple[str, ...], schema: pa.Schema, where: ds.Expression, most_rows: int) -> pa.Table:
+    """Rows of Parquet files, NULL where one lacks a column, up to a number; a damaged file is named."""
+    try:
+        found, rows = [], 0
+        for batch in files_dataset(files, schema).to_batches(filter=where):
+            rows += batch.num_rows
+            if rows > most_rows:
+                raise TooManyRows(rows)
+            found.append(batch)
+        return pa.Table.from_batches(found, schema)
+    except (OSError, pa.ArrowException) as error:
+        raise find_damaged([Folder.at(file).path for file in files], Folder.at(files[0]), error) from error
+
+
+def files_dataset(files: Sequence[str], schema: pa.Schema) -> ds.Dataset:
+    """The rows of Parquet files, whose checksums are compared when they are read."""
     options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = ds.ParquetFileFormat(default_fragment_scan_options=options)
-    try:
-        files_of = ds.dataset(paths, schema=schema, format=form, filesystem=folder.filesystem)
-        return files_of.to_table(columns=columns, filter=where)
-    except (OSError, pa.ArrowException) as error:
-        raise find_damaged(paths, folder, error) from error
+    paths = [Folder.at(file).path for file in files]
+    return ds.dataset(paths, schema=schema, format=form, filesystem=Folder.at(files[0]).filesystem)
 
 
 def find_damaged(paths: list[str], folder: Folder, error: BaseException) -> Exception:

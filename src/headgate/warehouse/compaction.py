@@ -11,40 +11,34 @@ A file with only one value of the leading column never counts for depth: merging
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from headgate.warehouse.index import bounds_array
-from headgate.warehouse.statistics import DataFile
+from headgate.warehouse.index import FileIndex, Places
 
 DEPTH = 8
 SMALL_RUN = 4
 BYTES_AT_ONCE = 256 * 2**20
 
-Group = tuple[DataFile, ...]
 
-
-def plan(files: Sequence[DataFile], lead: str, rows_per_file: int, limit: int = BYTES_AT_ONCE) -> list[Group]:
+def plan(files: FileIndex, rows_per_file: int, limit: int = BYTES_AT_ONCE) -> list[Places]:
     """Disjoint groups of files to merge, together at most about `limit` bytes."""
-    groups = _deep(files, lead, limit)
-    taken = {file.path for group in groups for file in group}
-    rest = [file for file in files if file.path not in taken]
-    spent = sum(file.bytes for group in groups for file in group)
-    for group in _small_runs(rest, lead, rows_per_file):
+    groups = _deep(files, limit)
+    left = np.ones(len(files), dtype=bool)
+    for group in groups:
+        left[group] = False
+    spent = sum(int(files.bytes_of[group].sum()) for group in groups)
+    for group in _small_runs(files, left, rows_per_file):
         if spent < limit:
             groups.append(group)
-            spent += sum(file.bytes for file in group)
+            spent += int(files.bytes_of[group].sum())
     return groups
 
 
-def _deep(files: Sequence[DataFile], lead: str, limit: int) -> list[Group]:
-    left = [file for file in files if file.range(lead).low is not None and file.range(lead).high is not None]
-    groups: list[Group] = []
+def _deep(files: FileIndex, limit: int) -> list[Places]:
+    left, lows, highs = files.ranged, files.lows, files.highs
+    groups: list[Places] = []
     spent = 0
     while len(left) > DEPTH and spent < limit:
-        lows = bounds_array([file.range(lead).low for file in left])
-        highs = bounds_array([file.range(lead).high for file in left])
         by_low, by_high = np.sort(lows), np.sort(highs)
         depth = np.searchsorted(by_low, lows, side="right") - np.searchsorted(by_high, lows, side="right")
         deepest = int(np.argmax(depth))
@@ -54,28 +48,27 @@ def _deep(files: Sequence[DataFile], lead: str, limit: int) -> list[Group]:
         over = np.flatnonzero(np.asarray(lows <= point, dtype=np.bool_) & np.asarray(highs > point, dtype=np.bool_))
         width = np.searchsorted(by_low, highs[over], side="right") - np.searchsorted(by_low, lows[over], side="left")
         widest = over[np.argsort(-width, kind="stable")[:DEPTH]]
-        group = tuple(left[place] for place in widest)
-        groups.append(group)
-        spent += sum(file.bytes for file in group)
-        chosen = set(widest.tolist())
-        left = [file for place, file in enumerate(left) if place not in chosen]
+        groups.append(left[widest])
+        spent += int(files.bytes_of[left[widest]].sum())
+        left, lows, highs = (np.delete(values, widest) for values in (left, lows, highs))
     return groups
 
 
-def _small_runs(files: Sequence[DataFile], lead: str, rows_per_file: int) -> list[Group]:
-    ranged = [file for file in files if file.range(lead).low is not None]
-    others = [file for file in files if file.range(lead).low is None]
-    ranged.sort(key=lambda file: file.range(lead).low)  # type: ignore[arg-type, return-value]
-    groups: list[Group] = []
+def _small_runs(files: FileIndex, left: np.ndarray, rows_per_file: int) -> list[Places]:
+    ranged = files.ranged[np.argsort(files.lows, kind="stable")]
+    others = np.setdiff1d(np.arange(len(files)), ranged)
+    groups: list[Places] = []
     for ordered in (ranged, others):
-        run: list[DataFile] = []
-        for file in [*ordered, None]:
-            small = file is not None and file.rows * 2 < rows_per_file
-            if small and sum(member.rows for member in run) < rows_per_file:
-                assert file is not None
-                run.append(file)
-                continue
-            if len(run) >= SMALL_RUN:
-                groups.append(tuple(run))
-            run = [file] if small and file is not None else []
+        run: list[int] = []
+        rows = 0
+        for place in (*ordered[left[ordered]].tolist(), None):
+            size = None if place is None else int(files.rows_of[place])
+            small = size is not None and size * 2 < rows_per_file
+            if not small or rows >= rows_per_file:
+                if len(run) >= SMALL_RUN:
+                    groups.append(np.array(run))
+                run, rows = [], 0
+            if small and place is not None and size is not None:
+                run.append(place)
+                rows += size
     return groups

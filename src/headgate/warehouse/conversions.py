@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from headgate.warehouse import format_2
+from headgate.warehouse import format_2, format_3, format_4
 from headgate.warehouse.ledger import FORMAT, Ledger, LedgerEntry
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import Step, no_step
@@ -20,7 +20,7 @@ _LOGGER = logging.getLogger(__name__)
 Convert = Callable[[Ledger, Folder, Step], list[LedgerEntry]]
 """Converts what the ledger names, which lies below the folder; gives the ledger's entries in the new format."""
 
-CONVERSIONS: tuple[tuple[int, Convert], ...] = ((2, format_2.convert),)
+CONVERSIONS: tuple[tuple[int, Convert], ...] = ((2, format_2.convert), (3, format_3.convert), (4, format_4.convert))
 
 
 def bring_up_to_date(ledger: Ledger, root: str, step: Step = no_step) -> None:

@@ -7,6 +7,7 @@ because a file's footer never changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count, pairwise
 
 import pyarrow as pa
@@ -15,12 +16,23 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from headgate.warehouse.changes import find_damaged
+from headgate.warehouse.index import FileIndex
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import ROWS_PER_GROUP, DataFile, indexed_columns, ranges_of
 from headgate.warehouse.storage import Folder
 
 KEPT_FRAGMENTS = 8192
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Files written and files they replace."""
+
+    adds: tuple[DataFile, ...]
+    removes: FileIndex
+    changed_rows: int
 
 
 class FileReader:
@@ -34,20 +46,20 @@ class FileReader:
         self._fragments: dict[str, ds.ParquetFileFragment] = {}
 
     def rows(
-        self, files: Sequence[DataFile], columns: Sequence[str] | None = None, where: ds.Expression | None = None
+        self, paths: Sequence[str], columns: Sequence[str] | None = None, where: ds.Expression | None = None
     ) -> pa.Table:
-        """The rows for which `where` is true, in no order."""
+        """The rows of files for which `where` is true, in no order."""
         names = list(columns) if columns is not None else self._schema.names
-        if not files:
+        if not paths:
             return self._schema.empty_table().select(names)
-        fragments = [self._fragment(file.path) for file in files]
+        fragments = [self._fragment(path) for path in paths]
         try:
             dataset = ds.FileSystemDataset(fragments, self._schema, self._format, self._folder.filesystem)
             return dataset.to_table(columns=names, filter=where)
         except (OSError, pa.ArrowException) as error:
-            for file in files:
-                self._fragments.pop(file.path, None)
-            raise find_damaged([self._folder.file(file.path) for file in files], self._folder, error) from error
+            for path in paths:
+                self._fragments.pop(path, None)
+            raise find_damaged([self._folder.file(path) for path in paths], self._folder, error) from error
 
     def _fragment(self, path: str) -> ds.ParquetFileFragment:
         found = self._fragments.get(path)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -141,16 +142,18 @@ def _rewrite(
     try:
         writer = FileWriter(folder, attempt, store.spec, rows_per_file=1)
         adds: list[DataFile] = []
-        removes: list[DataFile] = []
-        for file in store.index.files:
-            if any(_may_hold(file, name) for name in moments):
-                rows = reader.rows([file])
+        removes: list[int] = []
+        lows = [store.index_by(name).table.column("low").to_pylist() for name in moments]
+        old = (OLD - EPOCH) // timedelta(microseconds=1)
+        for place, path in enumerate(store.index.paths):
+            if any(low[place] is None or low[place] == old for low in lows):
+                rows = reader.rows([path])
                 changed = _moved(rows, moments)
                 if changed is not rows:
                     adds.append(writer.write_in_order(changed))
-                    removes.append(file)
+                    removes.append(place)
         done = bool(adds)
-        return store.commit(adds, removes, {"through": through}), len(adds)
+        return store.commit(adds, store.index.take(np.array(removes, np.int64)), {"through": through}), len(adds)
     finally:
         store.end(attempt, discard=not done)
 
@@ -163,11 +166,6 @@ def _open(folder: Folder, step: Step) -> DeltaStore:
     ranged = [field.name for field in schema if f"null_count.{field.name}" in actions.column_names]
     spec = TableSpec(folder.path, from_arrow_schema(schema), tuple(ranged) or (schema.names[0],))
     return DeltaStore(folder, spec, table, step)
-
-
-def _may_hold(file: DataFile, column: str) -> bool:
-    low = file.range(column).low
-    return low is None or low == (OLD - EPOCH) // timedelta(microseconds=1)
 
 
 def _moved(rows: pa.Table, columns: Sequence[str]) -> pa.Table:

@@ -9,17 +9,15 @@ null-safely behind it. Many images with dead rows are read in the base's own sca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BooleanType, ByteType, IntegerType, LongType, ShortType, StructField, StructType
 
 from headgate.errors import EnvironmentProblem
 from headgate.warehouse.changes import parquet_frame, spark_path
+from headgate.warehouse.index import FileIndex
 from headgate.warehouse.local import empty_frame
 from headgate.warehouse.spec import TableSpec
-from headgate.warehouse.statistics import DataFile
 from headgate.warehouse.storage import Folder
 
 TIMESTAMP_CONF = "spark.sql.parquet.outputTimestampType"
@@ -39,13 +37,13 @@ def quoted(name: str) -> str:
 
 
 def stored_frame(
-    session: SparkSession, folder: Folder, files: Sequence[DataFile], spec: TableSpec, new: str | None = None
+    session: SparkSession, folder: Folder, files: FileIndex, spec: TableSpec, new: str | None = None
 ) -> DataFrame:
     """The rows of data files, read by executors; with those of the file `new`, in one scan, where `NEW` is true."""
-    if not files and new is None:
+    if not len(files) and new is None:
         return empty_frame(session, spec.schema)
     schema = spec.schema if new is None else StructType([*spec.schema.fields, StructField(NEW, BooleanType())])
-    paths = [f"{folder.spark_address}/{file.path}" for file in files] + ([] if new is None else [spark_path(new)])
+    paths = [f"{folder.spark_address}/{path}" for path in files.paths] + ([] if new is None else [spark_path(new)])
     return parquet_frame(session, schema, paths, {"parquet.page.verify-checksum.enabled": "true"})
 
 

@@ -7,11 +7,14 @@ For every key, over the jobs (base, i] and in job order:
 
 A key whose first job has no -1 is new, so the base does not hold it; a key whose last job has no +1 is deleted. Both
 follow from the contract of changes: netted per job and key, summing to the snapshot.
+
+One rule with two hands: `images_of` where the changes are an Arrow table in the driver (a small batch then needs no Spark query),
+`images_frame` where they are in files that only executors read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +25,7 @@ from pyspark.sql.window import Window
 
 from headgate.delta.changes import JOB, WEIGHT
 from headgate.warehouse.changes import job_array
-from headgate.warehouse.codes import ranks
+from headgate.warehouse.codes import code, member, ranks
 from headgate.warehouse.frames import column
 from headgate.warehouse.spec import TableSpec
 
@@ -52,6 +55,18 @@ def images_of(changes: pa.Table, codes: Callable[[], pa.Array]) -> Images:
     dead = (weights < 0) & (jobs == first[place])
     kept = (weights > 0) & (jobs == last[place])
     return Images(plain.filter(pa.array(dead)), plain.filter(pa.array(kept)))
+
+
+def with_images(stored: pa.Table, changes: pa.Table, spec: TableSpec, select: Sequence[str]) -> pa.Table:
+    """Rows of the base together with what changes of the same keys, in job order, made of them."""
+    names = list(select)
+    if not changes.num_rows:
+        return stored.select(names)
+    codes = code(changes, spec.key)
+    images = images_of(changes, lambda: codes)
+    if stored.num_rows:
+        stored = stored.filter(pa.array(~member(code(stored, spec.key), codes)))
+    return pa.concat_tables([stored.select(names), images.rows.select(names)], promote_options="default")
 
 
 def images_frame(changes: DataFrame, spec: TableSpec) -> DataFrame:

@@ -30,10 +30,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from headgate.errors import CorruptWarehouse, DefiniteError, Fenced, Location
 from headgate.mark import DamagedMark, Mark, Reach, read_mark
 from headgate.warehouse.files import FileReader, FileWriter
+from headgate.warehouse.index import FileIndex
 from headgate.warehouse.lock import OwnerLock
 from headgate.warehouse.log import LOG
 from headgate.warehouse.spec import TableSpec
-from headgate.warehouse.statistics import DataFile
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import DeltaStore, ForeignCommit, Step, no_step
 
@@ -45,7 +45,7 @@ _SCRATCH = ("ledger", "scratch")
 """Folders beside the ledger that hold nothing without it."""
 OWNER = "owner"
 FORMAT = "format"
-NEWEST_FORMAT = 2
+NEWEST_FORMAT = 4
 """The format that this version of headgate writes; `conversions` has the step to it."""
 COMPACT_FILES = 100
 ROWS_PER_FILE = 1_000_000
@@ -131,6 +131,11 @@ class Ledger:
         return ledger
 
     @property
+    def identity(self) -> str:
+        """The same for a warehouse as long as it exists, and for what is restored of it."""
+        return self._store.identity
+
+    @property
     def epoch(self) -> int:
         return self._epoch
 
@@ -159,10 +164,10 @@ class Ledger:
                 for number, (kind, body) in enumerate(entries)
             ]
             self._step("before-ledger")
-            self._put(added, ())
+            self._put(added)
             self._entries.extend(added)
             self._step("after-ledger")
-            if len(self._store.index.files) >= COMPACT_FILES:
+            if len(self._store.index) >= COMPACT_FILES:
                 self.rewrite(prune(self._entries))
 
     def rewrite(self, entries: Sequence[LedgerEntry]) -> None:
@@ -170,7 +175,7 @@ class Ledger:
         with self._lock:
             self._step("before-ledger")
             kept = [replace(entry, sequence=number) for number, entry in enumerate(entries, start=1)]
-            self._put(kept, self._store.index.files)
+            self._put(kept, self._store.index)
             self._entries = kept
             self._step("after-ledger")
             self._store.vacuum(verify=self.verify)
@@ -189,7 +194,7 @@ class Ledger:
             self._mark = None
         self._owner_lock.release()
 
-    def _put(self, entries: Sequence[LedgerEntry], replaced: Sequence[DataFile]) -> None:
+    def _put(self, entries: Sequence[LedgerEntry], replaced: FileIndex | None = None) -> None:
         attempt = self._store.begin()
         done = False
         try:
@@ -264,7 +269,7 @@ def _table(entries: Sequence[LedgerEntry]) -> pa.Table:
 
 
 def _read(store: DeltaStore) -> list[LedgerEntry]:
-    rows = FileReader(store.folder, SPEC).rows(store.index.files).sort_by("sequence").to_pylist()
+    rows = FileReader(store.folder, SPEC).rows(store.index.paths).sort_by("sequence").to_pylist()
     entries = []
     for expected, row in enumerate(rows, start=1):
         if row["sequence"] != expected:

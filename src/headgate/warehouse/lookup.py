@@ -16,9 +16,7 @@ from pyspark.sql import functions as sf
 from headgate.delta.changes import JobId
 from headgate.warehouse.changes import in_job_order, job_array
 from headgate.warehouse.codes import code, member
-from headgate.warehouse.files import FileReader
 from headgate.warehouse.frames import column, stored_frame
-from headgate.warehouse.images import images_of
 from headgate.warehouse.index import FileIndex, Wanted
 from headgate.warehouse.local import local_frame
 from headgate.warehouse.overlay import Overlay, Segment
@@ -52,12 +50,12 @@ class Lookup:
         return rows.filter(pa.array(member(code(rows, self.columns), self.codes)))
 
 
-def overlay_rows(lookup: Lookup, overlay: Overlay, after: JobId, upto: JobId) -> pa.Table:
-    """The changes of the jobs in (after, upto] with asked values, in job order."""
+def overlay_rows(lookup: Lookup, overlay: Overlay, after: JobId, upto: JobId, most_rows: int) -> pa.Table:
+    """The changes of the jobs in (after, upto] with asked values, in job order; `most_rows` at most from files."""
     parts = [
         _memory_rows(lookup, segment, after, upto)
         if segment.in_memory
-        else lookup.matching(segment.changes.slice(after, upto).read(where=lookup.where))
+        else lookup.matching(segment.changes.slice(after, upto).read(most_rows, lookup.where))
         for segment in overlay.segments
         if segment.changes.upto > after and segment.changes.after < upto
     ]
@@ -75,38 +73,17 @@ def _memory_rows(lookup: Lookup, segment: Segment, after: JobId, upto: JobId) ->
     return rows.filter(pa.array((jobs > after) & (jobs <= upto)))
 
 
-def snapshot_rows(
+def stored_rows(
     lookup: Lookup,
     index: FileIndex,
-    changes: pa.Table,
-    select: tuple[str, ...],
-    reader: FileReader,
+    needed: tuple[str, ...],
     folder: Folder,
-    session: SparkSession | None,
-    driver_bytes: int,
+    session: SparkSession,
+    most_rows: int,
 ) -> pa.Table:
-    """The asked rows of base and changes together."""
+    """The asked rows of data files, found by executors: of more than `most_rows`, one more."""
     spec = lookup.spec
-    needed = tuple(dict.fromkeys((*select, *lookup.columns, *spec.key)))
-    files = index.pick(lookup.wanted)
-    if session is not None and index.bytes_to_read(lookup.wanted) > driver_bytes:
-        stored = _spark_rows(lookup, FileIndex(files, spec.lead), needed, folder, session)
-    else:
-        stored = lookup.matching(reader.rows(files, needed, lookup.where))
-    if not changes.num_rows:
-        return stored.select(list(select))
-    codes = code(changes, spec.key)
-    images = images_of(changes, lambda: codes)
-    if stored.num_rows:
-        stored = stored.filter(pa.array(~member(code(stored, spec.key), codes)))
-    return pa.concat_tables([stored.select(list(select)), images.rows.select(list(select))], promote_options="default")
-
-
-def _spark_rows(
-    lookup: Lookup, index: FileIndex, needed: tuple[str, ...], folder: Folder, session: SparkSession
-) -> pa.Table:
-    spec = lookup.spec
-    stored = stored_frame(session, folder, index.files, spec).select(*(column(name) for name in needed))
+    stored = stored_frame(session, folder, index, spec).select(*(column(name) for name in needed))
     names = [f"__asked_{number}" for number in range(len(lookup.columns))]
     schema = type(spec.schema)([spec.schema[name] for name in lookup.columns])
     asked = local_frame(session, lookup.keys, schema).toDF(*names)
@@ -114,6 +91,6 @@ def _spark_rows(
     for name, other in zip(lookup.columns, names, strict=True):
         condition = condition & column(name).eqNullSafe(sf.col(other))
     with storage_problems(folder):
-        rows = stored.join(sf.broadcast(asked), condition, "left_semi").toArrow()
+        rows = stored.join(sf.broadcast(asked), condition, "left_semi").limit(most_rows + 1).toArrow()
     wanted = pa.schema([spec.arrow_schema.field(name) for name in needed])
     return rows.cast(wanted)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.delta.changes import JobId
+from headgate.ranges.range_map import Ranges
 from headgate.warehouse.changes import ChangeSet, job_array, slice_jobs
 from headgate.warehouse.codes import code
 from headgate.warehouse.problems import storage_problems
@@ -70,11 +72,29 @@ class Overlay:
         return sum(segment.changes.bytes for segment in self.segments if segment.in_memory)
 
     @property
+    def memory_rows(self) -> int:
+        return sum(segment.changes.rows for segment in self.segments if segment.in_memory)
+
+    @property
     def bytes(self) -> int:
         return sum(segment.changes.bytes for segment in self.segments)
 
-    def append(self, changes: ChangeSet | None, upto: JobId) -> Overlay:
-        """With the changes of the next jobs, up to `upto`."""
+    @property
+    def throughs(self) -> tuple[JobId, ...]:
+        """The job of each range: there is one."""
+        return (self.upto,)
+
+    @property
+    def lead_bytes(self) -> int:
+        """Changes of jobs that not all ranges have."""
+        return sum(segment.changes.bytes for segment in self.segments if segment.changes.upto > self.upto)
+
+    def only(self, ranges: Ranges) -> Overlay:
+        """The changes of some ranges."""
+        return self
+
+    def append(self, changes: ChangeSet | None, upto: JobId, ranges: Ranges | None = None) -> Self:
+        """With the changes of the next jobs, up to `upto`, of some ranges or of all."""
         added: list[ChangeSet] = []
         if changes is not None and changes.files:
             added.append(_files_of(changes))
@@ -86,7 +106,7 @@ class Overlay:
             while len(segments) > 1 and _mergeable(segments[-2], segments[-1]):
                 last = segments.pop()
                 segments.append(_merge(self.spec, segments.pop(), last))
-        return Overlay(self.spec, self.after, upto, tuple(segments))
+        return replace(self, upto=upto, segments=tuple(segments))
 
     def slice(self, after: JobId, upto: JobId) -> ChangeSet | None:
         """The changes of the jobs in (after, upto]; None when there are none."""
@@ -104,6 +124,7 @@ class Overlay:
             files,
             sum(part.rows for part in parts),
             sum(part.bytes for part in parts),
+            sliced=any(part.sliced for part in parts),
         )
 
     def code(self, columns: tuple[str, ...], after: JobId, upto: JobId) -> pa.Array:
@@ -123,7 +144,7 @@ class Overlay:
             if segment.changes.upto > after and segment.changes.after < upto
         ]
 
-    def trim(self, after: JobId) -> Overlay:
+    def trim(self, after: JobId) -> Self:
         """Without the jobs up to `after`."""
         if after <= self.after:
             return self
@@ -133,20 +154,16 @@ class Overlay:
                 continue
             kept.append(segment if segment.changes.after >= after else _trim(segment, after))
         kept = [segment for segment in kept if not segment.in_memory or segment.rows_in_memory.num_rows]
-        return Overlay(self.spec, after, self.upto, tuple(kept))
+        return replace(self, after=after, segments=tuple(kept))
 
-    def widened(self, spec: TableSpec) -> Overlay:
+    def widened(self, spec: TableSpec) -> Self:
         """With columns that the spec has more; they hold NULL."""
-        return Overlay(spec, self.after, self.upto, tuple(_widened(spec, segment) for segment in self.segments))
+        return replace(self, spec=spec, segments=tuple(_widened(spec, segment) for segment in self.segments))
 
-    def spill(self, folder: Folder) -> Overlay:
+    def spill(self, folder: Folder) -> Self:
         """With everything that is in memory written to segment files in `folder`."""
-        return Overlay(
-            self.spec,
-            self.after,
-            self.upto,
-            tuple(_spill(self.spec, segment, folder) if segment.in_memory else segment for segment in self.segments),
-        )
+        spilled = (_spill(self.spec, segment, folder) if segment.in_memory else segment for segment in self.segments)
+        return replace(self, segments=tuple(spilled))
 
     def files(self) -> set[str]:
         return {file for segment in self.segments for file in segment.changes.files}
@@ -155,9 +172,7 @@ class Overlay:
 def _files_of(changes: ChangeSet) -> ChangeSet:
     inside = changes.table.num_rows if changes.table is not None else 0
     held = changes.table.nbytes if changes.table is not None else 0
-    return ChangeSet(
-        changes.schema, changes.after, changes.upto, None, changes.files, changes.rows - inside, changes.bytes - held
-    )
+    return replace(changes, table=None, rows=changes.rows - inside, bytes=changes.bytes - held)
 
 
 def _memory_of(changes: ChangeSet) -> ChangeSet:

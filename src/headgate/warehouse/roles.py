@@ -18,7 +18,7 @@ import secrets
 import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -45,6 +45,8 @@ class Role:
     name: str
     can: Can
     verifier: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What its connections begin with: settings of PostgreSQL's endpoint."""
 
     def may(self, wanted: Can) -> bool:
         return CAN.index(self.can) >= CAN.index(wanted)
@@ -105,6 +107,16 @@ class Roles:
             raise DefiniteError(f"there is no role {name}", hint=f"there are {', '.join(roles) or 'none'}")
         self._write(roles)
 
+    def set(self, name: str, setting: str, value: str | None) -> None:
+        """Changes what a role's connections begin with; None takes the setting away."""
+        roles = dict(self.all())
+        role = roles.get(name)
+        if role is None:
+            raise DefiniteError(f"there is no role {name}", hint=f"there are {', '.join(roles) or 'none'}")
+        kept = {key: each for key, each in role.settings.items() if key != setting}
+        roles[name] = replace(role, settings=kept if value is None else {**kept, setting: value})
+        self._write(roles)
+
     def of_token(self, token: str) -> Role | None:
         """The role whose token this is."""
         if len(token) > _LONGEST_TOKEN:
@@ -127,8 +139,11 @@ class Roles:
     def _read(self) -> dict[str, Role]:
         try:
             found = json.loads(self._file.read_text(encoding="utf-8"))
-            roles = {name: Role(name, body["can"], body["verifier"]) for name, body in found.items()}
-            if all(role.can in CAN and _VERIFIER.fullmatch(role.verifier) for role in roles.values()):
+            roles = {
+                name: Role(name, body["can"], body["verifier"], body.get("settings", {}))
+                for name, body in found.items()
+            }
+            if all(_is_sound(role) for role in roles.values()):
                 return roles
         except OSError as error:
             raise self._unreadable(error) from None
@@ -141,7 +156,7 @@ class Roles:
         )
 
     def _write(self, roles: Mapping[str, Role]) -> None:
-        body = {role.name: {"can": role.can, "verifier": role.verifier} for role in roles.values()}
+        body = {role.name: _body(role) for role in roles.values()}
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Readable by its owner alone from the beginning; readers see all of it or what was there before.
@@ -164,6 +179,16 @@ class Roles:
             where=Location(str(self._file)),
             hint="run this as the user who runs the service",
         )
+
+
+def _is_sound(role: Role) -> bool:
+    settings = all(isinstance(text, str) for pair in role.settings.items() for text in pair)
+    return role.can in CAN and _VERIFIER.fullmatch(role.verifier) is not None and settings
+
+
+def _body(role: Role) -> dict[str, object]:
+    settings = {"settings": dict(role.settings)} if role.settings else {}
+    return {"can": role.can, "verifier": role.verifier, **settings}
 
 
 def _fits(token: str, verifier: str) -> bool:

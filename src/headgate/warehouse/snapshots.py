@@ -6,13 +6,11 @@ Changes that are in files never pass through the driver: which of them count is 
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial, reduce
 from threading import Lock
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
@@ -25,11 +23,12 @@ from headgate.warehouse.codes import code
 from headgate.warehouse.frames import NEW, column, names_a_long, stored_frame, without, without_marked
 from headgate.warehouse.images import Images, images_frame, images_of
 from headgate.warehouse.local import local_frame
+from headgate.warehouse.overlay import Overlay
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.staging import Staging
 from headgate.warehouse.storage import Folder
 
-_STAGED_GROUP_ROWS = 1 << 17
 BROADCAST_ROWS = 1 << 20
 """Keys that went, up to this many, are sent to every executor; more are joined by a shuffle."""
 
@@ -40,7 +39,7 @@ Use = tuple[Base, JobId]
 class SnapshotFrames:
     """The frames of one table, whose data files lie in `folder`; `staging` is where it may put rows for executors."""
 
-    def __init__(self, spec: TableSpec, folder: Folder, staging: Folder, local_rows: int) -> None:
+    def __init__(self, spec: TableSpec, folder: Folder, staging: Staging, local_rows: int) -> None:
         self._spec = spec
         self._folder = folder
         self._staging = staging
@@ -51,35 +50,45 @@ class SnapshotFrames:
         self._images: dict[tuple[tuple[str, ...], JobId, JobId], ChangeSet] = {}
         self._staging_images = Lock()
 
-    def find(self, session: SparkSession, base: Base, job: JobId) -> DataFrame | None:
-        """The snapshot at the job, if it was made before."""
-        return self._frames.get((session, base, job))
+    def frame(
+        self, session: SparkSession, base: Base, overlay: Overlay, job: JobId, images: Callable[[], Images]
+    ) -> DataFrame:
+        """The snapshot at the job; `images` are those of the overlay since the base, asked for if it is in memory."""
+        found = self._frames.get((session, base, job))
+        if found is not None:
+            return found
+        changes = overlay.slice(base.through, job)
+        if changes is None:
+            return self._of_base(session, base)
+        if changes.in_memory:
+            return self._keep((session, base, job), self._of_images(session, base, images(), (base, job)))
+        parts = overlay.parts(base.through, job)
+        return self._keep((session, base, job), self._of_parts(session, base, parts, (base, job)))
 
-    def of_base(self, session: SparkSession, base: Base) -> DataFrame:
+    def _of_base(self, session: SparkSession, base: Base) -> DataFrame:
         """The base alone."""
         found = self._frames.get((session, base, None))
         if found is None:
-            found = stored_frame(session, self._folder, base.index.files, self._spec)
+            found = stored_frame(session, self._folder, base.index, self._spec)
             self._keep((session, base, None), found)
         return found
 
-    def of_images(self, session: SparkSession, base: Base, images: Images, job: JobId) -> DataFrame:
+    def _of_images(self, session: SparkSession, base: Base, images: Images, use: Use) -> DataFrame:
         """The base with rows that went and rows that came, which the driver holds."""
         rows = images.rows
         if images.dead.num_rows and rows.num_rows > self._local_rows:
-            new = self._stage(rows.append_column(NEW, pa.repeat(pa.scalar(True), rows.num_rows)), (base, job))
-            both = stored_frame(session, self._folder, base.index.files, self._spec, new)
-            found = self._without(session, both, images.dead, (base, job))
-        else:
-            found = self.of_base(session, base)
-            if images.dead.num_rows:
-                found = self._without(session, found, images.dead, (base, job))
-            if rows.num_rows:
-                added = self._of_rows(session, rows, self._spec.schema, (base, job))
-                found = found.union(added) if base.index.files else added
-        return self._keep((session, base, job), found)
+            new = self._stage(rows.append_column(NEW, pa.repeat(pa.scalar(True), rows.num_rows)), use)
+            both = stored_frame(session, self._folder, base.index, self._spec, new)
+            return self._without(session, both, images.dead, use)
+        found = self._of_base(session, base)
+        if images.dead.num_rows:
+            found = self._without(session, found, images.dead, use)
+        if not rows.num_rows:
+            return found
+        added = self._of_rows(session, rows, self._spec.schema, use)
+        return found.union(added) if len(base.index) else added
 
-    def of_parts(self, session: SparkSession, base: Base, parts: Sequence[ChangeSet], job: JobId) -> DataFrame:
+    def _of_parts(self, session: SparkSession, base: Base, parts: Sequence[ChangeSet], use: Use) -> DataFrame:
         """The base with changes of which some, too many for the driver, are in files; oldest first.
 
         A row of the base, or an image that a part left, is in the snapshot unless a later part took it: a key that changes has
@@ -89,16 +98,14 @@ class SnapshotFrames:
         later: list[tuple[DataFrame, int]] = []
         for changes in reversed(_joined(parts)):
             rows, dead = (
-                self._in_memory(session, changes, (base, job))
-                if changes.in_memory
-                else self._in_files(session, changes, (base, job))
+                self._in_memory(session, changes, use) if changes.in_memory else self._in_files(session, changes, use)
             )
             images.append(self._without_all(rows, later))
             if dead is not None:
                 later.append((dead, changes.rows))
-        if base.index.files:
-            images.append(self._without_all(self.of_base(session, base), later))
-        return self._keep((session, base, job), reduce(DataFrame.union, reversed(images)))
+        if len(base.index):
+            images.append(self._without_all(self._of_base(session, base), later))
+        return reduce(DataFrame.union, reversed(images))
 
     def _in_memory(self, session: SparkSession, changes: ChangeSet, use: Use) -> tuple[DataFrame, DataFrame | None]:
         """The images of a part, and the keys of which it took rows."""
@@ -124,8 +131,8 @@ class SnapshotFrames:
         with self._staging_images:
             found = self._images.get(key)
             if found is None:
-                place = self._staging.child(uuid.uuid4().hex)
-                with storage_problems(self._staging, changes.bytes):
+                place = self._staging.new_folder()
+                with storage_problems(self._staging.folder, changes.bytes):
                     images_frame(changes.frame(session), self._spec).write.parquet(place.spark_address)
                 found = ChangeSet.of_files(self._spec, place.address, changes.after, changes.upto)
             with self._lock:
@@ -134,7 +141,14 @@ class SnapshotFrames:
         return found
 
     def _without_all(self, rows: DataFrame, dead: Sequence[tuple[DataFrame, int]]) -> DataFrame:
+        """The rows without those of the dead keys; as many parts as fit one broadcast take one join."""
+        together: list[tuple[DataFrame, int]] = []
         for keys, count in dead:
+            if together and together[-1][1] + count <= BROADCAST_ROWS:
+                before, others = together.pop()
+                keys, count = before.union(keys), others + count
+            together.append((keys, count))
+        for keys, count in together:
             rows = without(rows, keys, self._spec, small=count <= BROADCAST_ROWS, null_is_dead=None)
         return rows
 
@@ -187,20 +201,7 @@ class SnapshotFrames:
 
     def _stage(self, rows: pa.Table, use: Use) -> str:
         """Rows of the driver in a file that executors can read while the job can be asked for."""
-        name = f"{uuid.uuid4().hex}.parquet"
-        with storage_problems(self._staging, rows.nbytes):
-            # Written to be read soon and once or twice: plain, in pieces that tasks can share.
-            pq.write_table(
-                rows,
-                self._staging.file(name),
-                filesystem=self._staging.filesystem,
-                store_schema=False,
-                compression="none",
-                use_dictionary=False,
-                write_statistics=False,
-                row_group_size=_STAGED_GROUP_ROWS,
-            )
-        address = self._staging.child(name).address
+        address = self._staging.write(rows)
         with self._lock:
             self._staged.append((use, address))
         return address

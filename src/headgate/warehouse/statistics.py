@@ -105,44 +105,20 @@ def to_json(file: DataFile, schema: pa.Schema) -> str:
     )
 
 
-def from_actions(actions: pa.Table, schema: pa.Schema, columns: Sequence[str]) -> list[DataFile]:
-    """Data files from the table that `DeltaTable.get_add_actions(flatten=True)` gives."""
-    count = actions.num_rows
-    unknown: list[Bound | None] = [None] * count
-
-    def bounds(prefix: str, name: str) -> list[Bound | None]:
-        full = f"{prefix}.{name}"
-        if full not in actions.column_names or not has_range(schema.field(name).type):
-            return unknown
-        return _ordering_list(actions.column(full), schema.field(name).type)
-
-    def counts(name: str) -> list[int | None]:
-        full = f"null_count.{name}"
-        return actions.column(full).to_pylist() if full in actions.column_names else [None] * count
-
-    per_column = {
-        name: [Range(*parts) for parts in zip(bounds("min", name), bounds("max", name), counts(name), strict=True)]
-        for name in columns
-    }
-    paths = actions.column("path").to_pylist()
-    rows = actions.column("num_records").to_pylist() if "num_records" in actions.column_names else [None] * count
-    sizes = actions.column("size_bytes").to_pylist()
-    times = actions.column("modification_time").cast(pa.int64()).to_pylist()
-    return [
-        DataFile(paths[i], rows[i] or 0, sizes[i], times[i], {name: found[i] for name, found in per_column.items()})
-        for i in range(count)
-    ]
+def ordering_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column's ordering values."""
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    return kind if pa.types.is_decimal(kind) or pa.types.is_string(kind) else pa.int64()
 
 
-def _ordering_list(column: pa.ChunkedArray, kind: pa.DataType) -> list[Bound | None]:
+def ordering_column(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """A column of the given kind as ordering values."""
     if pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        column = column.cast(pa.timestamp("us", column.type.tz))
     elif pa.types.is_date32(kind):
         column = column.cast(pa.int32())
-    elif pa.types.is_decimal(kind):
-        column = column.cast(kind)
-    values: list[Bound | None] = column.to_pylist()
-    return values
+    return column.cast(ordering_type(kind))
 
 
 def _group_range(column: pq.ColumnChunkMetaData, kind: pa.DataType) -> Range:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import RLock
 
+import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -28,7 +29,7 @@ from headgate.warehouse.index import FileIndex
 from headgate.warehouse.log import LOG, find_damage, log_name, versions_in
 from headgate.warehouse.problems import is_full, repair_hint, storage_full, storage_problems
 from headgate.warehouse.spec import TableSpec
-from headgate.warehouse.statistics import DataFile, from_actions, indexed_columns, to_json
+from headgate.warehouse.statistics import DataFile, to_json
 from headgate.warehouse.storage import Folder, StoredFile
 
 CHECKPOINT_EVERY = 50
@@ -84,7 +85,6 @@ class DeltaStore:
         self.spec = spec
         self._step = step
         self._table = table
-        self._columns = indexed_columns(spec.arrow_schema, (*spec.sort, *spec.key))
         self._schema = Schema.from_arrow(spec.arrow_schema)
         self._lock = RLock()
         self._attempts: set[str] = set()
@@ -113,6 +113,11 @@ class DeltaStore:
         return cls(folder, spec, table, step)
 
     @property
+    def identity(self) -> str:
+        """The table's id, which Delta has given it when it was made."""
+        return str(self._table.metadata().id)
+
+    @property
     def version(self) -> int:
         return self._version
 
@@ -120,6 +125,11 @@ class DeltaStore:
     def index(self) -> FileIndex:
         """The live files of the current version."""
         return self._index
+
+    def index_by(self, column: str) -> FileIndex:
+        """The same files in the same order, with the ranges of another column."""
+        with self._lock:
+            return self._load(self._table, column)
 
     def at(self, version: int) -> FileIndex:
         """The live files of an older version that is still kept."""
@@ -147,19 +157,19 @@ class DeltaStore:
             self.folder.delete_folder(attempt)
 
     def commit(
-        self, adds: Sequence[DataFile], removes: Sequence[DataFile], note: Mapping[str, object] | None = None
+        self, adds: Sequence[DataFile], removes: FileIndex | None = None, note: Mapping[str, object] | None = None
     ) -> int:
         """Adds and removes data files in one commit and returns its version; without any, the version stays."""
-        if not adds and not removes:
-            return self._version
         with self._lock:
+            gone = self._index.take(np.array([], np.int64)) if removes is None else removes
+            if not adds and not len(gone):
+                return self._version
             self._step("before-commit")
-            self._put(adds, removes, note or {})
+            self._put(adds, gone, note or {})
             self._step("after-commit")
-            gone = {file.path for file in removes}
-            kept = [file for file in self._index.files if file.path not in gone]
             self._version += 1
-            self._index = FileIndex([*kept, *adds], self.spec.lead)
+            added = FileIndex.of(adds, self.spec.lead, self.spec.arrow_schema.field(self.spec.lead).type)
+            self._index = self._index.updated(added, gone)
             return self._version
 
     def restore(self, version: int) -> int:
@@ -189,7 +199,6 @@ class DeltaStore:
                     self._table.alter.add_columns(added, commit_properties=CommitProperties(max_commit_retries=0))
                 self._table = DeltaTable(self.folder.address)
             self.spec = spec
-            self._columns = indexed_columns(spec.arrow_schema, (*spec.sort, *spec.key))
             self._schema = Schema.from_arrow(spec.arrow_schema)
             self._version = self._table.version()
             return self._version
@@ -218,7 +227,7 @@ class DeltaStore:
         """What of the listing neither a kept version nor an attempt needs; it never will be needed again."""
         with self._lock:
             versions = {*keep_versions, self._version}
-            named = {file.path for version in versions for file in self.at(version).files}
+            named = {path for version in versions for path in self.at(version).paths}
             kept = {LOG, OVERLAY, *self._attempts, *listing.attempts}
         files = [
             file.name
@@ -237,14 +246,17 @@ class DeltaStore:
         self._clean_log(unneeded.below)
         return len(unneeded.files)
 
-    def _put(self, adds: Sequence[DataFile], removes: Sequence[DataFile], note: Mapping[str, object]) -> None:
+    def _put(self, adds: Sequence[DataFile], removes: FileIndex, note: Mapping[str, object]) -> None:
         known = self._version
         moment = max((file.modified_ms for file in adds), default=0)
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.bytes, {}, file.modified_ms, True, to_json(file, self.spec.arrow_schema))
             for file in adds
         ]
-        actions += [RemoveAction(file.path, True, moment, size=file.bytes) for file in removes]
+        actions += [
+            RemoveAction(path, True, moment, size=int(size))
+            for path, size in zip(removes.paths, removes.bytes_of, strict=True)
+        ]
         properties = CommitProperties(max_commit_retries=0, custom_metadata={"headgate": json.dumps(dict(note))})
         try:
             self._table.create_write_transaction(actions, "append", self._schema, commit_properties=properties)
@@ -268,9 +280,10 @@ class DeltaStore:
     def _is_taken(self, version: int) -> bool:
         return self.folder.exists(f"{LOG}/{log_name(version)}")
 
-    def _load(self, table: DeltaTable) -> FileIndex:
+    def _load(self, table: DeltaTable, column: str | None = None) -> FileIndex:
         actions = pa.table(table.get_add_actions(flatten=True))
-        return FileIndex(from_actions(actions, self.spec.arrow_schema, self._columns), self.spec.lead)
+        name = column or self.spec.lead
+        return FileIndex.of_actions(actions, name, self.spec.arrow_schema.field(name).type)
 
     def _clean_log(self, lowest: int) -> None:
         """Deletes the log below `lowest`, oldest first, once enough of it has come together."""

@@ -13,7 +13,6 @@ One owner applies and materializes; any thread may read, on a state that never c
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,22 +20,23 @@ from threading import RLock
 from types import TracebackType
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.delta.changes import NO_JOB, WEIGHT, JobId
+from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import CorruptWarehouse, SnapshotGone
+from headgate.ranges.range_map import Ranges
 from headgate.warehouse.base import Base, FileLimits
-from headgate.warehouse.bulk import bulk_fold
 from headgate.warehouse.changes import ChangeSet
-from headgate.warehouse.codes import code, member
-from headgate.warehouse.files import FileReader, FileWriter
-from headgate.warehouse.folding import Folded, Prepared, fold, touched_files
-from headgate.warehouse.images import Images, images_of
-from headgate.warehouse.lookup import Lookup, overlay_rows, snapshot_rows
+from headgate.warehouse.divided import DividedOverlay, Division
+from headgate.warehouse.folding import Fold, Prepared
+from headgate.warehouse.index import FileIndex
+from headgate.warehouse.lookup import Lookup
 from headgate.warehouse.overlay import Overlay, jobs_within
+from headgate.warehouse.rewriting import Rest, no_rest
+from headgate.warehouse.snapshot_rows import SnapshotRows
 from headgate.warehouse.snapshots import SnapshotFrames
 from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.staging import Staging
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import OVERLAY, DeltaStore, Step, Verify, no_step, unverified
 
@@ -66,24 +66,28 @@ class Pin:
 
 
 class VersionedTable:
-    """A table readable at every retained job."""
+    """A table readable at every retained job: the owner of its bases, its overlay and its pins.
+
+    `SnapshotFrames` and `SnapshotRows` read these for executors and for the driver, `Fold` writes the next base's files, `DeltaStore`
+    commits and vacuums them, `Staging` has all other files.
+    """
 
     def __init__(self, store: DeltaStore, bases: Sequence[Base], limits: FileLimits, step: Step) -> None:
         self.spec = store.spec
         self.store = store
         self.limits = limits
         self._step = step
-        self._folder = store.folder
-        self._staging = store.folder.child(OVERLAY)
-        self._reader = FileReader(store.folder, store.spec)
+        self._staging = Staging(store.folder.child(OVERLAY))
         self._lock = RLock()
         self._bases = tuple(bases)
         through = self._bases[-1].through
-        self._overlay = Overlay(store.spec, through, through)
+        self._overlay: Overlay = Overlay(store.spec, through, through)
+        self._some: dict[Ranges, VersionedTable] = {}
+        """Parts of the table that are read by themselves."""
         self._retain_from = through
         self._pins: set[Pin] = set()
-        self._images: dict[tuple[Base, JobId], Images] = {}
         self._frames = SnapshotFrames(store.spec, store.folder, self._staging, limits.local_rows)
+        self._rows = SnapshotRows(store.spec, store.folder, limits)
 
     @classmethod
     def open(
@@ -114,8 +118,8 @@ class VersionedTable:
     def find_damage(self) -> CorruptWarehouse | None:
         """Reads all files of the newest base; the error of one that cannot be read."""
         try:
-            for file in self._bases[-1].index.files:
-                self._reader.rows([file])
+            for path in self._bases[-1].index.paths:
+                self._rows.reader.rows([path])
         except CorruptWarehouse as error:
             return error
         return None
@@ -136,8 +140,17 @@ class VersionedTable:
         return self._bases[-1].version
 
     @property
+    def is_pinned(self) -> bool:
+        return bool(self._pins)
+
+    @property
     def retain_from(self) -> JobId:
         return self._retain_from
+
+    @property
+    def oldest_job(self) -> JobId:
+        """No job before this one can be asked for, now or after the table was opened again."""
+        return min(self._retain_from, self.base_through)
 
     @property
     def bytes(self) -> int:
@@ -147,6 +160,11 @@ class VersionedTable:
     @property
     def overlay_bytes(self) -> int:
         return self._overlay.bytes
+
+    @property
+    def lead_bytes(self) -> int:
+        """Changes that cannot be materialized, as some ranges have not reached their jobs."""
+        return self._overlay.lead_bytes
 
     @property
     def has_files(self) -> bool:
@@ -169,6 +187,11 @@ class VersionedTable:
         """Rows of the newest base."""
         return self._bases[-1].index.rows
 
+    @property
+    def newest_index(self) -> FileIndex:
+        """The files of the newest base."""
+        return self._bases[-1].index
+
     def kept_versions(self) -> set[int]:
         """Delta versions that readers and consumers still need."""
         return {base.version for base in self._bases}
@@ -177,20 +200,47 @@ class VersionedTable:
 
     def staging(self) -> str:
         """A new folder for Spark to write a large change set into; the table deletes it once nobody needs it."""
-        return self._staging.child(uuid.uuid4().hex).address
+        return self._staging.new_folder().address
 
-    def apply(self, changes: ChangeSet | None, through: JobId) -> None:
-        """Takes the changes of exactly the jobs (self.through, through]."""
+    def apply(self, changes: ChangeSet | None, through: JobId, ranges: Ranges | None = None) -> None:
+        """Takes the changes of exactly the jobs (self.through, through]; of some ranges, of the jobs that these lack."""
         with self._lock:
-            before = self._overlay.upto
+            overlay = self._overlay
+            before = overlay.upto if ranges is None else overlay.only(ranges).upto
             if through < before:
                 raise ValueError(f"table {self.spec.name} is at job {before}, cannot apply up to {through}")
             if changes is not None and changes.table is not None and not jobs_within(changes.table, before, through):
                 raise ValueError(f"changes for table {self.spec.name} must lie in jobs ({before}, {through}]")
-            overlay = self._overlay.append(changes, through)
-            if overlay.memory_bytes > self.limits.overlay_bytes:
-                overlay = overlay.spill(self._staging)
+            overlay = overlay.append(changes, through, ranges)
+            if overlay.memory_bytes > self.limits.overlay_bytes or overlay.memory_rows > self.limits.driver_rows:
+                overlay = overlay.spill(self._staging.folder)
             self._overlay = overlay
+
+    def divide(self, division: Division | None) -> None:
+        """Cuts the table into ranges, or into other ones; nothing is written. Ranges that are concerned stand at one job."""
+        with self._lock:
+            if division is not None:
+                self._overlay = DividedOverlay.of(self._overlay, division)
+            elif isinstance(self._overlay, DividedOverlay):
+                self._overlay = self._overlay.undivided()
+            self._forget_some()
+
+    def leave_out(self, ranges: Ranges) -> None:
+        """From now on just these ranges take no part in the table's job: their rows stay as they are. Of one range nothing is said."""
+        with self._lock:
+            if isinstance(self._overlay, DividedOverlay):
+                self._overlay = self._overlay.leave_out(ranges)
+
+    def stand(self, ranges: Ranges) -> None:
+        """Puts ranges that are left out at the oldest job that the table holds, so that changes can follow."""
+        with self._lock:
+            if isinstance(self._overlay, DividedOverlay):
+                self._overlay = self._overlay.stand(ranges, max(self.base_through, self._retain_from))
+
+    @property
+    def throughs(self) -> tuple[JobId, ...]:
+        """The job of each range."""
+        return self._overlay.throughs
 
     def changes(self, after: JobId, upto: JobId) -> ChangeSet | None:
         """The changes of the jobs in (after, upto]; None when nothing changed."""
@@ -199,37 +249,29 @@ class VersionedTable:
             raise self._gone(f"changes of jobs ({after}, {upto}]")
         return overlay.slice(after, upto)
 
+    def change_parts(self, after: JobId, upto: JobId) -> list[ChangeSet]:
+        """The same as they lie in memory and files, oldest first; files stay while a job up to `after` is pinned."""
+        overlay = self._overlay
+        if after < overlay.after or upto > overlay.upto:
+            raise self._gone(f"changes of jobs ({after}, {upto}]")
+        return [part for part in overlay.parts(after, upto) if part.rows]
+
     # snapshots
 
     def count(self, job: JobId) -> int:
         """How many rows the snapshot has (for changes in files: at most)."""
-        base, overlay = self._state(job)
-        changes = overlay.slice(base.through, job)
-        if changes is None:
-            return base.index.rows
-        inside = 0 if changes.table is None else pc.sum(changes.table.column(WEIGHT)).as_py() or 0
-        held = 0 if changes.table is None else changes.table.num_rows
-        return base.index.rows + int(inside) + changes.rows - held
+        return self._rows.count(*self._state(job), job)
 
     def changed(self, after: JobId, upto: JobId) -> bool:
         """Whether the snapshots of the two jobs can differ."""
         overlay = self._overlay
         return after < overlay.after or overlay.slice(after, upto) is not None
 
-    def collected(self, job: JobId) -> pa.Table:
-        """The whole snapshot in the driver's memory; for small tables."""
+    def collected(self, job: JobId, most_rows: int | None = None) -> pa.Table:
+        """The whole snapshot in the driver's memory; raises `TooManyRows` for more than the driver may hold, or `most_rows`."""
         # Pinned, because the files of a base go when it is replaced meanwhile and nobody holds it.
         with self.pin(job) as pin:
-            stored = self._reader.rows(pin.base.index.files)
-            changes = self._overlay.slice(pin.base.through, job)
-            if changes is None:
-                return stored
-            rows = changes.read()
-        codes = code(rows, self.spec.key)
-        images = images_of(rows, lambda: codes)
-        if stored.num_rows:
-            stored = stored.filter(pa.array(~member(code(stored, self.spec.key), codes)))
-        return pa.concat_tables([stored, images.rows.select(list(self.spec.columns))], promote_options="default")
+            return self._rows.all(pin.base, self._overlay, job, most_rows)
 
     def lookup(
         self,
@@ -239,43 +281,42 @@ class VersionedTable:
         select: tuple[str, ...],
         session: SparkSession | None = None,
     ) -> pa.Table:
-        """Rows of the snapshot at `job` whose `columns`, a prefix of the sort order, equal one of the key rows."""
+        """Rows of the snapshot at `job` whose `columns`, a prefix of the sort order, equal one of the key rows.
+
+        Raises `TooManyRows` for more than the driver may hold.
+        """
         lookup = Lookup(self.spec, columns, keys)
         with self.pin(job) as pin:
-            base = pin.base
-            changes = overlay_rows(lookup, self._overlay, base.through, job)
-            return snapshot_rows(
-                lookup, base.index, changes, select, self._reader, self._folder, session, self.limits.lookup_bytes
-            )
+            return self._rows.lookup(lookup, pin.base, self._overlay, job, select, session)
 
     def picked(self, values: pa.Array, job: JobId, select: tuple[str, ...], most_bytes: int) -> pa.Table | None:
         """Rows of the snapshot whose leading column has one of the values; None when the driver would have to read more."""
-        lead = self.spec.lead
-        lookup = Lookup(self.spec, (lead,), pa.table({lead: values}))
+        lookup = Lookup(self.spec, (self.spec.lead,), pa.table({self.spec.lead: values}))
         with self.pin(job) as pin:
             changes = self._overlay.slice(pin.base.through, job)
             if pin.base.index.bytes_to_read(lookup.wanted) > most_bytes or not (changes is None or changes.in_memory):
                 return None
-            return self.lookup((lead,), lookup.keys, job, select)
+            return self._rows.lookup(lookup, pin.base, self._overlay, job, select, None)
 
     def frame(self, session: SparkSession, job: JobId) -> DataFrame:
         """The whole snapshot at `job`, usable while the job is pinned, or nothing is materialized."""
         base, overlay = self._state(job)
-        found = self._frames.find(session, base, job)
-        if found is not None:
-            return found
-        changes = overlay.slice(base.through, job)
-        if changes is None:
-            return self._frames.of_base(session, base)
-        if not changes.in_memory:
-            return self._frames.of_parts(session, base, overlay.parts(base.through, job), job)
-        return self._frames.of_images(session, base, self._images_at(base, overlay, changes, job), job)
+        return self._frames.frame(session, base, overlay, job, partial(self._rows.images, base, overlay, job))
 
     def pin(self, job: JobId) -> Pin:
         """Keeps the snapshot at `job` readable until the pin is released."""
         with self._lock:
             base, _ = self._state(job)
             pin = Pin(self, job, base)
+            self._pins.add(pin)
+            return pin
+
+    def pin_later(self, held: Pin, job: JobId) -> Pin:
+        """Keeps a snapshot that follows the one of a pin which is held, whether others could still ask for it or not."""
+        with self._lock:
+            if held not in self._pins or not held.job <= job <= self.through:
+                raise self._gone(f"job {job}")
+            pin = Pin(self, job, next(base for base in reversed(self._bases) if base.through <= job))
             self._pins.add(pin)
             return pin
 
@@ -293,7 +334,7 @@ class VersionedTable:
 
     # materialization
 
-    def prepare(self, session: SparkSession | None, upto: JobId) -> Prepared:
+    def prepare(self, session: SparkSession | None, upto: JobId, rest: Rest = no_rest) -> Prepared:
         """Writes the data files of a base through job `upto`; nothing reads them before `commit`."""
         with self._lock:
             base, overlay = self._bases[-1], self._overlay
@@ -303,13 +344,15 @@ class VersionedTable:
             )
         changes = overlay.slice(base.through, upto)
         attempt = self.store.begin()
+        fold = Fold(self.store.folder, self.spec, self.limits, self._rows.reader)
         try:
-            folded, changed = self._fold(session, base, overlay, changes, upto, attempt)
+            images = partial(self._rows.images, base, overlay, upto)
+            folded = fold.write(session, base, changes, images, attempt, rest)
         except BaseException:
             self.store.end(attempt, discard=True)
             raise
         self._step("data-files")
-        return Prepared(attempt, upto, folded.adds, folded.removes, changed)
+        return Prepared(folded.adds, folded.removes, folded.changed_rows, attempt, upto)
 
     def commit(self, prepared: Prepared) -> int:
         """Makes a prepared base current in one Delta commit and returns its version."""
@@ -349,10 +392,10 @@ class VersionedTable:
             for pin in self._pins:
                 pin.base = widened if pin.base is newest else pin.base
             self.spec = spec
-            self._reader = FileReader(self._folder, spec)
             self._overlay = self._overlay.widened(spec)
             self._frames = self._frames.widened(spec)
-            self._images.clear()
+            self._rows = SnapshotRows(spec, self.store.folder, self.limits)
+            self._forget_some()
 
     def vacuum(self, also_keep: Iterable[int] = (), verify: Verify = unverified) -> int:
         """Deletes files that neither a reader nor one of the given versions needs; returns how many."""
@@ -391,52 +434,19 @@ class VersionedTable:
         self._bases = tuple(base for base in self._bases if base in needed)
         before = self._overlay.files()
         self._overlay = self._overlay.trim(self._bases[0].through)
-        self._images = {key: found for key, found in self._images.items() if key[0] in needed}
-        stale = self._frames.trim(needed, self._retain_from, {pin.job for pin in self._pins}, self._overlay.files())
-        self._delete_staged((before - self._overlay.files()) | stale)
+        stale = self._trim_frames(needed)
+        for part in self._some.values():
+            stale |= part._trim_frames(needed)
+        self._staging.delete((before - self._overlay.files()) | stale, self._overlay.files())
 
-    def _delete_staged(self, files: set[str]) -> None:
-        live = self._overlay.files()
-        start = f"{self._staging.address}/"
-        for file in files:
-            if not file.startswith(start):
-                continue
-            name = file.removeprefix(start)
-            self._staging.delete(name)
-            parent = name.rpartition("/")[0]
-            if parent and not any(other.startswith(f"{start}{parent}/") for other in live):
-                self._staging.delete_folder(parent)
+    def _trim_frames(self, bases: set[Base]) -> set[str]:
+        """Forgets frames that nobody can ask for; gives the staged files that may go."""
+        self._rows.trim(bases)
+        return self._frames.trim(bases, self._retain_from, {pin.job for pin in self._pins}, self._overlay.files())
 
-    def _images_at(self, base: Base, overlay: Overlay, changes: ChangeSet, job: JobId) -> Images:
-        found = self._images.get((base, job))
-        if found is None:
-            assert changes.table is not None
-            found = images_of(changes.table, partial(overlay.code, self.spec.key, base.through, job))
-            with self._lock:
-                self._images = {(base, job): found}
-        return found
-
-    def _fold(
-        self,
-        session: SparkSession | None,
-        base: Base,
-        overlay: Overlay,
-        changes: ChangeSet | None,
-        upto: JobId,
-        attempt: str,
-    ) -> tuple[Folded, int]:
-        """Writes the files; gives them and the number of changed rows."""
-        if changes is None:
-            return Folded((), ()), 0
-        limits = self.limits.for_rows(base.index.rows + changes.rows)
-        if changes.in_memory:
-            images = self._images_at(base, overlay, changes, upto)
-            touched = sum(file.bytes for file in touched_files(base.index, images.dead, self.spec))
-            if session is None or touched <= self.limits.fold_bytes:
-                writer = FileWriter(self._folder, attempt, self.spec, limits.rows_per_file, limits.rows_per_group)
-                folded = fold(base.index, images, self.spec, self._reader, writer, limits.rows_per_file)
-                return folded, images.dead.num_rows + images.rows.num_rows
-        if session is None:
-            raise ValueError(f"the overlay of table {self.spec.name} is in files: folding it needs a Spark session")
-        folded = bulk_fold(session, self._folder, attempt, base.index, changes, self.spec, limits)
-        return folded, changes.rows
+    def _forget_some(self) -> None:
+        """Forgets the parts that were read, once the ranges are others; their staged files go unless one is still read."""
+        parts, self._some = self._some, {}
+        if not self._pins:
+            stale = {file for part in parts.values() for file in part._frames.trim((), self.through, (), ())}
+            self._staging.delete(stale, self._overlay.files())

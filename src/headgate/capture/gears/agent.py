@@ -19,10 +19,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Generic
 
-from headgate.capture.gears.controller import Observation, choose
+from headgate.capture.gears.controller import CaptureObservation, choose
 from headgate.capture.gears.crew import Crew
 from headgate.capture.gears.method import Batch, Method, Range, Task
-from headgate.capture.gears.requests import NONE, Outcome, Request
+from headgate.capture.gears.requests import NONE, Request, RequestOutcome
 from headgate.capture.gears.status import Shift, Status
 from headgate.capture.gears.tasks import TaskLine
 from headgate.capture.gears.throughput import TaskTimes, ThroughputMeter
@@ -61,6 +61,8 @@ class Agent(Generic[Range, Batch]):
         self._planned_at = BEGINNING
         self._looking = self._found_nothing = False
         self._task_times = TaskTimes()
+        self._took: timedelta | None = None
+        self._most_workers: int | None = None
         self._closed = False
         self._workers = 0
         self._lock = threading.RLock()
@@ -73,7 +75,7 @@ class Agent(Generic[Range, Batch]):
             self._crew.start("capture timekeeper", self._keep_time)
             self._grow_pool()
 
-    def submit(self, need: Sample | datetime | None, window: timedelta) -> Future[Outcome]:
+    def submit(self, need: Sample | datetime | None, window: timedelta) -> Future[RequestOutcome]:
         """A request that waits at most for the window; returns without waiting for its outcome.
 
         It needs a position that the source gave, or everything acknowledged before an instant; None stands for
@@ -93,7 +95,7 @@ class Agent(Generic[Range, Batch]):
         future.add_done_callback(self._forget_cancelled)
         return future
 
-    def request(self, need: Sample | datetime | None, window: timedelta) -> Outcome:
+    def request(self, need: Sample | datetime | None, window: timedelta) -> RequestOutcome:
         """As `submit`, and waits for the outcome."""
         future = self.submit(need, window)
         try:
@@ -121,6 +123,7 @@ class Agent(Generic[Range, Batch]):
                 in_flight=len(self._line),
                 problem=self._crew.stopped_by or self._crew.problem,
                 stopped=self._crew.stopped_by is not None,
+                took=self._took,
             )
 
     def change(self, settings: GearSettings) -> None:
@@ -131,6 +134,12 @@ class Agent(Generic[Range, Batch]):
             self._grow_pool()
             self._steer()
             self.wake()
+
+    def limit_workers(self, most: int | None) -> None:
+        """No more workers read at the same time than this, whatever the gear; None: as many as the gear has."""
+        with self._lock:
+            self._most_workers = most
+            self._work.notify_all()
 
     def wake(self) -> None:
         """Makes every thread look again, at the clock too, which may have jumped."""
@@ -221,7 +230,8 @@ class Agent(Generic[Range, Batch]):
             while True:
                 self._crew.require_running()
                 # In a gear with fewer workers the rest of the pool waits here.
-                task = self._line.take() if index < self._gear.workers else None
+                allowed = min(self._gear.workers, self._most_workers or self._gear.workers)
+                task = self._line.take() if index < allowed else None
                 if task is not None:
                     self._steer()
                     return task
@@ -251,7 +261,8 @@ class Agent(Generic[Range, Batch]):
             before_at = self._line.captured.at
             done, took = self._line.published(), now - began_at - self._throttle.rested
             self._meter.was_busy(took)
-            self._task_times.took(done.took + took, done.reaches.at - before_at)
+            self._took = done.took + took
+            self._task_times.took(self._took, done.reaches.at - before_at)
             self._crew.problem = None
             answers += self._settle(now)
             self._pace.notify()
@@ -279,7 +290,7 @@ class Agent(Generic[Range, Batch]):
         """Asks the controller, and shifts; the caller holds the lock."""
         self._throttle.hurry(len(self._requests) > 0)
         now = self._clock.now()
-        observation = Observation(
+        observation = CaptureObservation(
             gear=self._gear,
             waiting=self._requests.requests,
             captured=self._line.captured,
@@ -305,7 +316,7 @@ class Agent(Generic[Range, Batch]):
             self._crew.start(f"capture worker {index + 1}", partial(self._work_on, index))
             self._workers += 1
 
-    def _forget_cancelled(self, future: Future[Outcome]) -> None:
+    def _forget_cancelled(self, future: Future[RequestOutcome]) -> None:
         if future.cancelled():
             with self._lock:
                 self._requests.remove(future)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
-from headgate.capture.gears.requests import NONE, Measures, Outcome, Request, measure
+from headgate.capture.gears.requests import NONE, Measures, Request, RequestOutcome, measure
 from headgate.capture.source import SourceFreshness
 from headgate.config.gears import Gear, GearSettings
 
@@ -26,7 +26,7 @@ _BUSIEST = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class CaptureObservation:
     """What the controller knows."""
 
     gear: Gear
@@ -51,7 +51,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class GearChoice:
     gear: Gear
     reason: str
 
@@ -67,15 +67,15 @@ def gain(settings: GearSettings, throughput: float, measures: Measures, now: dat
     return w * throughput + (1 - w) * quality
 
 
-def choose(settings: GearSettings, observation: Observation, now: datetime) -> Choice:
+def choose(settings: GearSettings, observation: CaptureObservation, now: datetime) -> GearChoice:
     """The gear to be in, and why; the present one unless another promises clearly more."""
     if len(settings.gears) == 1:
-        return Choice(settings.lowest, "there is only this gear")
+        return GearChoice(settings.lowest, "there is only this gear")
     if not observation.waiting:
-        return Choice(settings.lowest, "no request waits")
+        return GearChoice(settings.lowest, "no request waits")
     open_requests = [request for request in observation.waiting if not _on_its_way(request, observation)]
     if not open_requests:
-        return Choice(settings.lowest, "all that requests need is being read")
+        return GearChoice(settings.lowest, "all that requests need is being read")
     promised = {gear: predict(gear, observation, open_requests, now) for gear in settings.gears}
     gains = {
         gear: gain(settings, undisturbed_share(gear, observation), measures, now) for gear, measures in promised.items()
@@ -83,29 +83,29 @@ def choose(settings: GearSettings, observation: Observation, now: datetime) -> C
     best = max(reversed(settings.gears), key=gains.__getitem__)
     present = observation.gear
     if present in gains and gains[best] <= gains[present] + settings.hysteresis:
-        return Choice(present, "no other gear promises clearly more")
+        return GearChoice(present, "no other gear promises clearly more")
     measures = promised[best]
     against = f" against {gains[present]:.2f}" if present in gains else ""
-    return Choice(
+    return GearChoice(
         best,
         f"gain {gains[best]:.2f}{against}: {measures.requests} waiting, to be answered in "
         f"{measures.latency.total_seconds():.3f} s, {measures.expired:.0%} expiring",
     )
 
 
-def _on_its_way(request: Request, observation: Observation) -> bool:
+def _on_its_way(request: Request, observation: CaptureObservation) -> bool:
     looked_at = observation.looking and request.needed_at <= observation.planned_at
     return looked_at or request.met_by(observation.reading)
 
 
-def undisturbed_share(gear: Gear, observation: Observation) -> float:
+def undisturbed_share(gear: Gear, observation: CaptureObservation) -> float:
     """The share of its throughput that the source keeps in a gear."""
     task_time = usual_task_time(gear, observation)
     load = task_time / max(gear.period, task_time / gear.workers, _SHORTEST)
     return max(0.0, 1 - observation.load_cost * load)
 
 
-def usual_task_time(gear: Gear, observation: Observation) -> timedelta:
+def usual_task_time(gear: Gear, observation: CaptureObservation) -> timedelta:
     """What a task takes in a gear: it covers a period, or what passes until a worker is free."""
     covering_a_period = observation.task_time + observation.task_share * gear.period
     if covering_a_period <= gear.period * gear.workers:
@@ -113,7 +113,7 @@ def usual_task_time(gear: Gear, observation: Observation) -> timedelta:
     return observation.task_time / (1 - min(observation.task_share / gear.workers, _BUSIEST))
 
 
-def predict(gear: Gear, observation: Observation, requests: Sequence[Request], now: datetime) -> Measures:
+def predict(gear: Gear, observation: CaptureObservation, requests: Sequence[Request], now: datetime) -> Measures:
     """How these requests would be served in a gear.
 
     What expires is as stale as this gear keeps things on average, which is what the next such requests will find.
@@ -126,7 +126,7 @@ def predict(gear: Gear, observation: Observation, requests: Sequence[Request], n
     next_done_at = free_at + observation.task_time + observation.task_share * covered
     usual = SourceFreshness(observation.captured.position, now - gear.period / 2 - task_time)
 
-    def outcome(request: Request) -> Outcome:
+    def outcome(request: Request) -> RequestOutcome:
         done_at = planned_done_at if request.met_by(observation.planned) else next_done_at
         return request.served(usual, done_at) if done_at <= request.deadline else request.expired(usual)
 

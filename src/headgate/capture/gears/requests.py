@@ -48,15 +48,15 @@ class Request:
             return freshness.at >= self.needed_at
         return freshness.position >= self.needed_position
 
-    def served(self, captured: SourceFreshness, now: datetime) -> Outcome:
+    def served(self, captured: SourceFreshness, now: datetime) -> RequestOutcome:
         """The outcome when what was needed came in time."""
-        return Outcome(True, captured, NONE, now - self.arrived_at)
+        return RequestOutcome(True, captured, NONE, now - self.arrived_at)
 
-    def expired(self, captured: SourceFreshness) -> Outcome:
+    def expired(self, captured: SourceFreshness) -> RequestOutcome:
         """The outcome when this is all that there is at the deadline."""
-        return Outcome(False, captured, max(NONE, self.needed_at - captured.at), self.window)
+        return RequestOutcome(False, captured, max(NONE, self.needed_at - captured.at), self.window)
 
-    def outcome(self, captured: SourceFreshness, now: datetime) -> Outcome | None:
+    def outcome(self, captured: SourceFreshness, now: datetime) -> RequestOutcome | None:
         """The outcome once there is one; a clock that went back before the arrival ends the wait as well."""
         if self.met_by(captured) and now <= self.deadline:
             return self.served(captured, max(now, self.arrived_at))
@@ -64,7 +64,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RequestOutcome:
     """How a request ended."""
 
     met: bool
@@ -87,7 +87,7 @@ class Measures:
     """The share of them."""
 
 
-def measure(outcomes: Collection[Outcome]) -> Measures:
+def measure(outcomes: Collection[RequestOutcome]) -> Measures:
     count = len(outcomes)
     if count == 0:
         return Measures(0, NONE, NONE, 0.0)

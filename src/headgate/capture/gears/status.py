@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from headgate.capture.gears.requests import Measures
-from headgate.capture.gears.throughput import Interval
+from headgate.capture.gears.throughput import RateInterval
 from headgate.capture.source import SourceFreshness
 from headgate.config.gears import Gear
 
@@ -35,7 +35,7 @@ class Status:
     """Requests without an outcome."""
     measures: Measures
     """Of the recent requests."""
-    throughput: Interval | None
+    throughput: RateInterval | None
     """What the source committed lately, and the load of capture meanwhile; None before the first interval."""
     queued: int
     """Tasks that wait for a worker."""
@@ -44,3 +44,5 @@ class Status:
     problem: BaseException | None
     """What capture is trying to get over, or what stopped it."""
     stopped: bool
+    took: timedelta | None = None
+    """How long the latest task took, from its plan until it was published, rests not counted; None before the first."""

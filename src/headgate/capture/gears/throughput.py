@@ -28,7 +28,7 @@ _LONGEST_COVERED = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class RateInterval:
     """A stretch of time at the source."""
 
     rate: float
@@ -37,7 +37,7 @@ class Interval:
     """Sessions of capture that were busy on average."""
 
 
-def load_cost(intervals: Sequence[Interval]) -> float:
+def load_cost(intervals: Sequence[RateInterval]) -> float:
     """The share of the source's throughput that one busy session takes, from 0 to 1."""
     mean_rate = fmean(interval.rate for interval in intervals) if intervals else 0.0
     if mean_rate <= 0:
@@ -56,10 +56,10 @@ class ThroughputMeter:
         self.load_cost = PRIOR_COST
         self._busy = timedelta(0)
         self._last: tuple[datetime, int, timedelta] | None = None
-        self._intervals: deque[Interval] = deque(maxlen=_RECENT_INTERVALS)
+        self._intervals: deque[RateInterval] = deque(maxlen=_RECENT_INTERVALS)
 
     @property
-    def newest(self) -> Interval | None:
+    def newest(self) -> RateInterval | None:
         return self._intervals[-1] if self._intervals else None
 
     def was_busy(self, lasting: timedelta) -> None:
@@ -75,7 +75,7 @@ class ThroughputMeter:
             at, before, busy = self._last
             lasting = now - at
             rate = (transactions - before) / lasting.total_seconds()
-            self._intervals.append(Interval(rate, (self._busy - busy) / lasting))
+            self._intervals.append(RateInterval(rate, (self._busy - busy) / lasting))
             self.load_cost = load_cost(self._intervals)
         self._last = now, transactions, self._busy
 

@@ -11,18 +11,18 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import datetime
 
-from headgate.capture.gears.requests import Measures, Outcome, Request, measure
+from headgate.capture.gears.requests import Measures, Request, RequestOutcome, measure
 from headgate.capture.source import SourceFreshness
 
-Answer = tuple["Future[Outcome]", Outcome]
+Answer = tuple["Future[RequestOutcome]", RequestOutcome]
 
 
 class WaitingRequests:
     """Requests without an outcome, in order of arrival."""
 
     def __init__(self, recent: int) -> None:
-        self._waiting: dict[Future[Outcome], Request] = {}
-        self._recent: deque[Outcome] = deque(maxlen=recent)
+        self._waiting: dict[Future[RequestOutcome], Request] = {}
+        self._recent: deque[RequestOutcome] = deque(maxlen=recent)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -46,9 +46,9 @@ class WaitingRequests:
         """The furthest that any waiting request needs."""
         return max((request.needed_position or 0 for request in self._waiting.values()), default=0)
 
-    def add(self, request: Request, captured: SourceFreshness) -> Future[Outcome]:
+    def add(self, request: Request, captured: SourceFreshness) -> Future[RequestOutcome]:
         """The request's future; it has its outcome already when what it needs is captured."""
-        future: Future[Outcome] = Future()
+        future: Future[RequestOutcome] = Future()
         if request.met_by(captured):
             outcome = request.served(captured, request.arrived_at)
             self._recent.append(outcome)
@@ -57,7 +57,7 @@ class WaitingRequests:
             self._waiting[future] = request
         return future
 
-    def remove(self, future: Future[Outcome]) -> None:
+    def remove(self, future: Future[RequestOutcome]) -> None:
         self._waiting.pop(future, None)
 
     def settle(self, captured: SourceFreshness, now: datetime) -> list[Answer]:
@@ -72,7 +72,7 @@ class WaitingRequests:
             self._recent.append(outcome)
         return answers
 
-    def abandon(self) -> list[Future[Outcome]]:
+    def abandon(self) -> list[Future[RequestOutcome]]:
         """Takes all out, without an outcome."""
         abandoned = list(self._waiting)
         self._waiting.clear()
@@ -88,7 +88,7 @@ def hand_over(answers: Iterable[Answer]) -> None:
             future.set_result(outcome)
 
 
-def hand_over_error(futures: Iterable[Future[Outcome]], error: BaseException) -> None:
+def hand_over_error(futures: Iterable[Future[RequestOutcome]], error: BaseException) -> None:
     for future in futures:
         if future.set_running_or_notify_cancel():
             future.set_exception(error)

@@ -17,7 +17,7 @@ from headgate.errors import DefiniteError
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CatalogColumn:
     """A column at the source. `type` is what decides about values: domains are resolved to what they are made of."""
 
     name: str
@@ -40,7 +40,7 @@ class PostgresTable:
     schema: str
     name: str
     oid: int
-    columns: tuple[Column, ...]
+    columns: tuple[CatalogColumn, ...]
     primary_key: tuple[str, ...]
     replica_identity: str
     """d (the primary key), i (an index), f (the whole row) or n (nothing)."""
@@ -220,7 +220,9 @@ def _relation(connection: psycopg.Connection, name: str) -> tuple[str, str, int,
     return schema, table, oid, kind, persistence, identity
 
 
-def _columns(connection: psycopg.Connection, oid: int, name: str, declared: Mapping[str, str]) -> tuple[Column, ...]:
+def _columns(
+    connection: psycopg.Connection, oid: int, name: str, declared: Mapping[str, str]
+) -> tuple[CatalogColumn, ...]:
     rows = connection.execute(_COLUMNS, [oid]).fetchall()
     kinds = {row[0]: row[1:] for row in connection.execute(_TYPES, [oid]).fetchall()}
     names = [row[0] for row in rows]
@@ -237,7 +239,9 @@ def _columns(connection: psycopg.Connection, oid: int, name: str, declared: Mapp
         resolved = _resolve(kinds, type_oid, typmod, dimensions)
         if column in declared:
             resolved = declared_type(resolved, declared[column], f"{name}.{column}", type_name)
-        columns.append(Column(column, number, type_oid, typmod, type_name, resolved, nullable, has_default, computed))
+        columns.append(
+            CatalogColumn(column, number, type_oid, typmod, type_name, resolved, nullable, has_default, computed)
+        )
     return tuple(columns)
 
 
@@ -254,7 +258,7 @@ def _resolve(kinds: Mapping[int, tuple[str, int, int, int]], oid: int, typmod: i
     return PostgresType(oid, -1, element=_resolve(kinds, element, typmod, 0))
 
 
-def _key(name: str, columns: tuple[Column, ...], key: tuple[str, ...]) -> tuple[str, ...]:
+def _key(name: str, columns: tuple[CatalogColumn, ...], key: tuple[str, ...]) -> tuple[str, ...]:
     if not key:
         raise SourceSetup(
             f"{name} has no primary key, and the project declares no key for it",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.capture.postgres.catalog import Column, PostgresTable
+from headgate.capture.postgres.catalog import CatalogColumn, PostgresTable
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChanges:
     """How a table's columns differ from before: what can be carried on, and what cannot, in words."""
 
-    added: tuple[Column, ...]
+    added: tuple[CatalogColumn, ...]
     filled: tuple[str, ...]
     """Those of them that rows from before may have values in, which no change tells: the table is to be read whole."""
     others: tuple[str, ...]
@@ -31,7 +31,7 @@ def changed_columns(old: PostgresTable, new: PostgresTable) -> ColumnChanges:
     """Added columns can be carried on, once their values in the rows so far are known; anything else cannot."""
     before = {column.number: column for column in old.columns}
     after = {column.number: column for column in new.columns}
-    added: list[Column] = []
+    added: list[CatalogColumn] = []
     others: list[str] = []
     for number, column in after.items():
         past = before.get(number)

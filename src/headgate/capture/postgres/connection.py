@@ -10,7 +10,13 @@ from urllib.parse import quote
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from headgate.capture.postgres.problems import SourceRefused, SourceSetup, Target, connecting_failed, source_errors
+from headgate.capture.postgres.problems import (
+    ConnectionTarget,
+    SourceRefused,
+    SourceSetup,
+    connecting_failed,
+    source_errors,
+)
 from headgate.clock import Clock, SystemClock
 
 OLDEST_VERSION = 14
@@ -73,7 +79,7 @@ def connect(
     return connection
 
 
-def require_version(version: int, target: Target) -> None:
+def require_version(version: int, target: ConnectionTarget) -> None:
     """Refuses servers that are too old; `version` is as in `server_version_num`."""
     if version // 10000 < OLDEST_VERSION:
         raise SourceRefused(
@@ -82,7 +88,7 @@ def require_version(version: int, target: Target) -> None:
         )
 
 
-def target_of(dsn: str) -> Target:
+def target_of(dsn: str) -> ConnectionTarget:
     """Where a DSN leads, for messages: without the password."""
     given = _parameters(dsn)
     defaults = {option.keyword.decode(): option.val for option in psycopg.pq.Conninfo.get_defaults()}
@@ -99,7 +105,7 @@ def target_of(dsn: str) -> Target:
         if secret
         for spelling in {secret, quote(secret, safe="")}
     )
-    return Target(
+    return ConnectionTarget(
         host=given.get("host") or given.get("hostaddr") or value("host") or "localhost",
         port=value("port"),
         database=value("dbname") or user,

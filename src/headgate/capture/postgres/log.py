@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Unpack
 
 from headgate.capture.gears.method import Task
 from headgate.capture.postgres.connection import ClockReading
+from headgate.capture.postgres.first_loads import FirstLoads
 from headgate.capture.postgres.log_history import LogHistory
 from headgate.capture.postgres.log_reader import LogReader
 from headgate.capture.postgres.log_server import Standing
@@ -55,7 +56,7 @@ class LogMethod(CapturedTables[LogHistory]):
         group_bytes: int = GROUP_BYTES,
         **options: Unpack[Options],
     ) -> None:
-        """Opens the source; returns once all tables are loaded. `name` is that of the slot and the publication."""
+        """Opens the source; the first rows of tables are read by `load`. `name` is that of the slot and the publication."""
         self._opening = Opening(dsn, name, **options)
         self.retained = RetainedWal(name, retained_limit)
         self._group_bytes = group_bytes
@@ -71,6 +72,9 @@ class LogMethod(CapturedTables[LogHistory]):
             if self._history.lost_upto is not None:
                 self._reader.drain(self._history.lost_upto + 1)
                 options["log"].settle_loss(found_again=True)
+            missing = self._history.missing
+            self._history.await_rows([name for name in missing if not self._history.has_rows(name)])
+            self.loads = FirstLoads(self._opening, self._history, self._lock, lambda: self._reader)
             self._load(self._history.missing)
             self._read_unread()
         except BaseException:
@@ -109,8 +113,17 @@ class LogMethod(CapturedTables[LogHistory]):
             self._read_unread()
             self._published = now
 
+    def load(self, tables: Collection[str], is_stopped: Callable[[], bool] = lambda: False) -> None:
+        """Reads the first rows of those of the tables that have none, while capture goes on."""
+        self.loads.read(tables, lambda: is_stopped() or self._closing.is_set())
+
     def resnapshot(self, tables: Iterable[str] | None = None) -> None:
         """Reads tables whole again, by default all of them from a new slot; history that was captured is kept."""
+        if tables is not None:
+            tables = tuple(tables)
+            first = [name for name in tables if self._history.is_waiting(name)]
+            self.load(first)
+            tables = [name for name in tables if name not in first]
         with self._lock:
             self._reader.disconnect()
             if tables is None:
@@ -119,6 +132,7 @@ class LogMethod(CapturedTables[LogHistory]):
                 self._reader = self._new_reader()
                 tables = self._history.missing
             self._load(tables)
+            self.loads.look()
 
     def remove(self) -> None:
         """Drops the slot and the publication at the source; capture ends."""

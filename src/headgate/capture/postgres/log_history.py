@@ -10,7 +10,7 @@ First contact is the load of all tables. A load that was interrupted starts over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import psycopg
@@ -20,7 +20,7 @@ from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.history import CaptureHistory
 from headgate.capture.postgres.load import load_tables
 from headgate.capture.postgres.log_server import LogServer
-from headgate.capture.postgres.log_state import LoggedTable, LogState, known_table
+from headgate.capture.postgres.log_state import EVER, LoggedTable, LogState, given_up, known_table
 from headgate.capture.postgres.log_tables import LogTables, TableDefinition, with_columns
 from headgate.capture.postgres.new_slot import identify, new_slot
 from headgate.capture.postgres.opening import Opening
@@ -36,11 +36,9 @@ from headgate.capture.postgres.slot import (
     require_logged,
     require_server,
 )
+from headgate.capture.postgres.snapshot import cut_ranges
 from headgate.capture.source import TableProblem
 from headgate.errors import DefiniteError
-
-EVER = 1 << 62
-"""A position that is never reached."""
 
 
 class LogHistory(CaptureHistory[TableDefinition, LogState]):
@@ -52,6 +50,8 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
     def __init__(self, opening: Opening, definitions: Sequence[TableDefinition]) -> None:
         """At first contact, or afresh, all tables are missing."""
         self.name = opening.name
+        self.sizes: dict[str, int] = {}
+        """Of tables without rows, about how many bytes the source has."""
         self.lost_upto: int | None = None
         """The stream log lost what lies before this position in the WAL, and the server still has it."""
         super().__init__(opening, definitions, LogState)
@@ -146,11 +146,48 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
             self._absent = {name: error for name, error in self._absent.items() if name not in present}
             publish_tables(connection, self.name, {**self.tables.tables, **present}.values())
             entries = memberships(connection, self.name)
-        again = {name for name in present if self._has_rows(name)}
+        again = {name for name in present if self.has_rows(name)}
         for some in (present.keys() - again, again):
             if some:
                 tables = {name: present[name] for name in some}
                 self._load(tables, entries, drain, replacing=some is again)
+
+    def await_rows(self, names: Collection[str]) -> dict[str, PostgresTable]:
+        """Has the log take changes of tables from now on whose first rows are to be read; gives the tables as they are."""
+        if not names:
+            return {}
+        with self.sessions.borrow("publishing the tables") as connection:
+            present = {name: self._read(self._definitions[name], connection) for name in names}
+            publish_tables(connection, self.name, {**self.tables.tables, **present}.values())
+            entries = memberships(connection, self.name)
+            ranges = cut_ranges(connection, present.values())
+        self.sizes |= {
+            name: sum(each.bytes for each in ranges if each.table is table) for name, table in present.items()
+        }
+        known = {
+            name: known_table(table, entries[table.oid], load=EVER, again=False) for name, table in present.items()
+        }
+        self._save(replace(self.state, tables={**self.state.tables, **known}))
+        for name, table in present.items():
+            self.tables.begin(name, table)
+        return present
+
+    def entered(self, tables: Mapping[str, PostgresTable], read_at: int, position: int) -> None:
+        """The first rows of tables, as they were at `read_at`, are in the log at a position."""
+        known = {
+            name: replace(self.state.tables[name], load=position, read_at=read_at, entered_at=position, problem=None)
+            for name in tables
+        }
+        self._save(replace(self.state, tables={**self.state.tables, **known}))
+
+    def is_waiting(self, name: str) -> bool:
+        """Whether a table's first rows are still to be read beside the stream."""
+        known = self.state.tables.get(name)
+        return known is not None and known.is_waiting and name in self.tables.tables
+
+    def is_as(self, name: str, table: PostgresTable) -> bool:
+        """Whether the table can be followed and has the shape that it had."""
+        return name not in self.tables.problems and self.tables.tables[name] == table
 
     def begin_anew(self) -> None:
         """Gives up the slot for another one; all tables are missing until they are loaded again."""
@@ -160,9 +197,12 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
 
     def _begin(self, present: Mapping[str, PostgresTable], before: Mapping[str, LoggedTable]) -> None:
         """Makes a slot; tables that the stream log may have rows of are to be loaded once more."""
-        again = {name: replace(known, load=EVER, again=True) for name, known in before.items()}
+        again = {name: given_up(known) for name, known in before.items()}
         if self.log.end:
-            again |= {name: known_table(table, 0, load=EVER, again=True) for name, table in present.items()}
+            again |= {
+                name: known_table(table, 0, load=EVER, again=True, first=_first_of(again.get(name)))
+                for name, table in present.items()
+            }
         self._state = self._new_slot(present, again)
 
     def _fetch_again(self) -> None:
@@ -206,12 +246,12 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
         removed = {
             name: known
             for name, known in self.state.tables.items()
-            if name not in self._definitions and known.load < EVER
+            if name not in self._definitions and (known.load < EVER or known.is_waiting)
         }
         if removed:
             with self.sessions.borrow("publishing the tables") as connection:
                 publish_tables(connection, self.name, present.values())
-            gone = {name: replace(known, load=EVER, again=self._has_rows(name)) for name, known in removed.items()}
+            gone = {name: given_up(known) for name, known in removed.items()}
             self._save(replace(self.state, tables={**self.state.tables, **gone}))
 
     def _known(self, present: Mapping[str, PostgresTable]) -> LogTables:
@@ -249,11 +289,17 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
         with new_slot(self._opening.dsn, f"{self.name[:58]}_load", temporary=True) as slot:
             drain(slot.consistent)
             position = slot.load_at + self.offset
+            before = {name: each for name, each in self.state.tables.items() if name in tables}
             known = {
-                name: known_table(table, entries[table.oid], load=position, again=replacing)
+                name: known_table(
+                    table,
+                    entries[table.oid],
+                    load=position,
+                    again=replacing,
+                    first=_first_of(before.get(name), position),
+                )
                 for name, table in tables.items()
             }
-            before = {name: each for name, each in self.state.tables.items() if name in known}
             self._save(replace(self.state, tables={**self.state.tables, **known}))
             try:
                 load_tables(
@@ -271,7 +317,7 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
                 raise
         self.tables = self._known({**self.tables.tables, **tables})
 
-    def _has_rows(self, name: str) -> bool:
+    def has_rows(self, name: str) -> bool:
         """Whether the stream log has rows of a table from before the load that it is to get now."""
         known = self.state.tables.get(name)
         return known is not None and (known.again or known.load <= self.log.end)
@@ -283,10 +329,19 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
     def _changed(self, name: str) -> None:
         known = self.state.tables[name]
         table, problem = self.tables.tables[name], self.tables.problems.get(name)
-        changed = known_table(table, known.entry, load=known.load, again=known.again, problem=problem)
+        changed = known_table(
+            table, known.entry, load=known.load, again=known.again, problem=problem, first=_first_of(known)
+        )
         self._save(replace(self.state, tables={**self.state.tables, name: changed}))
 
     def _save_problem(self, name: str, problem: TableProblem) -> None:
         known = self.state.tables[name]
         if known.problem != problem:
             self._save(replace(self.state, tables={**self.state.tables, name: replace(known, problem=problem)}))
+
+
+def _first_of(known: LoggedTable | None, loaded: int | None = None) -> tuple[int | None, int | None]:
+    """Where a table's first rows are; those that are loaded now, if it had none."""
+    if known is None or (known.entered_at is None and known.load == EVER):
+        return loaded, loaded
+    return known.read_at, known.entered_at

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.source import TableProblem
+
+EVER = 1 << 62
+"""A position that is never reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,15 @@ class LoggedTable:
     again: bool
     """The stream log had rows of it before that load."""
     problem: TableProblem | None = None
+    read_at: int | None = None
+    """The position whose state the table's first rows are ..."""
+    entered_at: int | None = None
+    """... and the one at which they are in the stream log, in front of which nothing of the table counts."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the log takes the table's changes, but its first rows are still to be read."""
+        return self.load == EVER and not self.again
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +61,23 @@ class LogState:
     tables: Mapping[str, LoggedTable]
 
 
+def given_up(known: LoggedTable) -> LoggedTable:
+    """A table that is to be loaded once more."""
+    if known.entered_at is None and known.load < EVER:
+        # Loaded before this was noted.
+        known = replace(known, read_at=known.load, entered_at=known.load)
+    return replace(known, load=EVER, again=True)
+
+
 def known_table(
-    table: PostgresTable, entry: int, *, load: int, again: bool, problem: TableProblem | None = None
+    table: PostgresTable,
+    entry: int,
+    *,
+    load: int,
+    again: bool,
+    problem: TableProblem | None = None,
+    first: tuple[int | None, int | None] = (None, None),
 ) -> LoggedTable:
+    """`first` is where the table's first rows were read, and where they are in the stream log."""
     columns = tuple(LoggedColumn(column.name, column.type_oid, column.typmod) for column in table.columns)
-    return LoggedTable(table.oid, entry, columns, load, again, problem)
+    return LoggedTable(table.oid, entry, columns, load, again, problem, *first)

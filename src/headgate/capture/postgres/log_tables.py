@@ -17,9 +17,9 @@ import psycopg
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from headgate.capture.postgres.catalog import Column, PostgresTable, read_table
+from headgate.capture.postgres.catalog import CatalogColumn, PostgresTable, read_table
 from headgate.capture.postgres.column_changes import changed_columns
-from headgate.capture.postgres.pgoutput import Layout
+from headgate.capture.postgres.pgoutput import RelationLayout
 from headgate.capture.postgres.pgoutput_raw import raw_name, raw_rows
 from headgate.capture.postgres.pgoutput_rows import RowBlock, TableRows
 from headgate.capture.postgres.problems import SourceSetup
@@ -85,9 +85,15 @@ class LogTables:
         self.problems = dict(problems)
         self._catalog = catalog
         self._changed = changed
-        self._rows: dict[Layout, TableRows] = {}
+        self._rows: dict[RelationLayout, TableRows] = {}
 
-    def adopt(self, layout: Layout, position: int, *, begun: bool) -> bool:
+    def begin(self, name: str, table: PostgresTable) -> None:
+        """Takes the changes of a table, as it is now, whatever was known of it."""
+        self.problems.pop(name, None)
+        self.tables[name] = table
+        self._rows = {layout: rows for layout, rows in self._rows.items() if layout.relation != table.oid}
+
+    def adopt(self, layout: RelationLayout, position: int, *, begun: bool) -> bool:
         """Takes note of a layout; whether it is one of a captured table. `begun`: rows of the transaction are out."""
         name = self._name(layout)
         if name is None:
@@ -123,7 +129,7 @@ class LogTables:
             batches.append((raw_name(name), raw_rows(block.part(whole, len(block.messages)))))
         return batches
 
-    def _name(self, layout: Layout) -> str | None:
+    def _name(self, layout: RelationLayout) -> str | None:
         return next((name for name, table in self.tables.items() if table.oid == layout.relation), None)
 
     def _whole(self, name: str, block: RowBlock, transactions: Sequence[DecodedTransaction]) -> int:
@@ -134,7 +140,7 @@ class LogTables:
         stopped = [each.first for each in transactions if each.position >= problem.position]
         return bisect_left(block.numbers, stopped[0]) if stopped else len(block.messages)
 
-    def _laid_out(self, name: str, layout: Layout, begun: bool) -> PostgresTable:
+    def _laid_out(self, name: str, layout: RelationLayout, begun: bool) -> PostgresTable:
         """The table with the columns of a layout, which may be older or newer than what is known."""
         known = self.tables[name]
         if _fits(known, layout):
@@ -179,7 +185,7 @@ class LogTables:
             self._changed(name)
 
 
-def _fits(table: PostgresTable, layout: Layout) -> bool:
+def _fits(table: PostgresTable, layout: RelationLayout) -> bool:
     known = [(column.name, column.type_oid, column.typmod) for column in table.columns]
     return known == [(column.name, column.type_oid, column.typmod) for column in layout.columns]
 
@@ -189,7 +195,7 @@ def with_columns(table: PostgresTable, oid: int, wanted: Sequence[ColumnIdentity
     if table.oid != oid:
         raise SourceSetup(f"{table.qualified} was dropped and created again")
     there = {(column.name, column.type_oid, column.typmod): column for column in table.columns}
-    columns: list[Column] = []
+    columns: list[CatalogColumn] = []
     for column in wanted:
         found = there.get((column.name, column.type_oid, column.typmod))
         if found is None:

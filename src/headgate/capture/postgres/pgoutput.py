@@ -63,7 +63,7 @@ class LayoutColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RelationLayout:
     """How the rows of a relation look from here on."""
 
     relation: int
@@ -90,7 +90,7 @@ def read_truncate(message: memoryview) -> tuple[int, ...]:
     return relations
 
 
-def read_layout(message: memoryview) -> Layout:
+def read_layout(message: memoryview) -> RelationLayout:
     body = bytes(message[BODY:])
     (relation,) = struct.unpack_from(">I", body)
     schema, name, rest = body[4:].split(b"\0", 2)
@@ -104,7 +104,7 @@ def read_layout(message: memoryview) -> Layout:
         rest = rest[8:]
         columns.append(LayoutColumn(column.decode(), type_oid, typmod, bool(flags & 1)))
     # An empty name stands for the system's own schema.
-    return Layout(relation, schema.decode() or "pg_catalog", name.decode(), identity.decode(), tuple(columns))
+    return RelationLayout(relation, schema.decode() or "pg_catalog", name.decode(), identity.decode(), tuple(columns))
 
 
 def read_lsn(text: str) -> int:

@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.capture.events import ROW_FIELDS, row_schema
 from headgate.capture.postgres.catalog import PostgresTable
-from headgate.capture.postgres.pgoutput import BODY, DELETE, INSERT, KIND, TRUNCATE, UPDATE, Layout
+from headgate.capture.postgres.pgoutput import BODY, DELETE, INSERT, KIND, TRUNCATE, UPDATE, RelationLayout
 from headgate.capture.postgres.problems import SourceSetup
 from headgate.capture.postgres.values import Decoder, decoder
 from headgate.delta import events
@@ -51,7 +51,7 @@ class KeyChangedWithoutValue(SourceSetup):
 class RowBlock:
     """Row messages of one relation and one layout, in order, each with its number in the stream."""
 
-    layout: Layout
+    layout: RelationLayout
     messages: list[memoryview] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
 
@@ -135,7 +135,7 @@ class Content:
 class TableRows:
     """Makes event rows of one table from row messages of one layout."""
 
-    def __init__(self, table: PostgresTable, layout: Layout) -> None:
+    def __init__(self, table: PostgresTable, layout: RelationLayout) -> None:
         self.table = table
         self.layout = layout
         names = [column.name for column in layout.columns]

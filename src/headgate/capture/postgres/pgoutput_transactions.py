@@ -25,7 +25,7 @@ from headgate.capture.postgres.pgoutput import (
     TRUNCATE,
     UPDATE,
     WAL_DATA,
-    Layout,
+    RelationLayout,
     read_begin,
     read_keepalive,
     read_layout,
@@ -73,7 +73,7 @@ class TransactionCollector:
         self._tables = tables
         self._receiver = receiver
         self._limit = limit
-        self._layouts: dict[int, Layout] = {}
+        self._layouts: dict[int, RelationLayout] = {}
         self._blocks: dict[int, RowBlock | None] = {}
         self._outdated: list[RowBlock] = []
         self._whole: list[DecodedTransaction] = []
@@ -164,7 +164,7 @@ class TransactionCollector:
         self._parted = True
         self._keep([block.part(0, 0) for block in self._all_blocks()])
 
-    def _layout(self, layout: Layout) -> None:
+    def _layout(self, layout: RelationLayout) -> None:
         if self._layouts.get(layout.relation) == layout:
             return
         self._layouts[layout.relation] = layout

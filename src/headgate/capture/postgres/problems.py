@@ -46,7 +46,7 @@ class ValueDoesNotFit(DefiniteError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ConnectionTarget:
     """Where a connection goes, for messages."""
 
     host: str
@@ -59,7 +59,7 @@ class Target:
         return f"{self.host}:{self.port}/{self.database} as {self.user}"
 
     def __repr__(self) -> str:
-        return f"Target({self})"
+        return f"ConnectionTarget({self})"
 
 
 RETRIED = "it is tried again"
@@ -151,7 +151,7 @@ _KNOWN = (
 )
 
 
-def connecting_failed(error: psycopg.Error, target: Target) -> HeadgateError:
+def connecting_failed(error: psycopg.Error, target: ConnectionTarget) -> HeadgateError:
     """What a failed attempt to connect means."""
     text = said(error, target.secrets)
     for known in _KNOWN:

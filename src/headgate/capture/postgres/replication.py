@@ -28,7 +28,7 @@ from headgate.capture.postgres.problems import (
     source_errors,
     statement_failed,
 )
-from headgate.capture.postgres.slot import BUSY_SECONDS, slot_in_use
+from headgate.capture.postgres.slot import BUSY_SECONDS, slot_gone, slot_in_use
 from headgate.errors import HeadgateError
 
 _STATUS = struct.Struct(">cQQQqB")
@@ -97,6 +97,9 @@ class ReplicationStream:
             if result.status == pq.ExecStatus.COPY_BOTH:
                 return
             error = errors.error_from_result(result)
+            if isinstance(error, errors.UndefinedObject):
+                # It was dropped since the check.
+                raise slot_gone(slot)
             if not isinstance(error, errors.ObjectInUse):
                 raise statement_failed(error, f"streaming from the slot {slot}")
             if time.monotonic() > deadline:

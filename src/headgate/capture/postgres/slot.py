@@ -159,7 +159,7 @@ def read_slot(connection: psycopg.Connection, name: str) -> SlotStatus:
         [name],
     ).fetchone()
     if row is None:
-        raise SourceHistoryLost(f"the replication slot {name} is gone from the server")
+        raise slot_gone(name)
     restart, confirmed, state, retained = row
     if state == "lost" or restart is None or confirmed is None:
         raise SourceHistoryLost(
@@ -182,6 +182,10 @@ def drop_slot(connection: psycopg.Connection, name: str) -> None:
             if time.monotonic() > deadline:
                 raise slot_in_use(name, error) from None
             time.sleep(0.05)
+
+
+def slot_gone(name: str) -> SourceHistoryLost:
+    return SourceHistoryLost(f"the replication slot {name} is gone from the server")
 
 
 def slot_in_use(name: str, error: psycopg.Error) -> SourceUnreachable:

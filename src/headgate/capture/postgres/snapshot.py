@@ -8,6 +8,7 @@ into its partitions first.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -20,12 +21,14 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
+from headgate.capture.events import DISTINCT
+from headgate.capture.events_file import EventsFile
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.copied import copied
 from headgate.capture.postgres.problems import source_errors
 from headgate.capture.postgres.rows import EventRows
-from headgate.capture.ranges import LargeLoads, in_threads
+from headgate.capture.ranges import LargeLoads, Stamp, in_threads
 from headgate.capture.source import Progress
 from headgate.delta.events import SEQUENCE, UPSERT
 
@@ -34,6 +37,8 @@ RANGE_BLOCKS = 16_384
 
 Write = Callable[[str, pa.RecordBatch], None]
 """Takes event rows of a table, by headgate's name for it."""
+Keep = Callable[[str, pa.RecordBatch], pa.RecordBatch]
+"""Chooses among event rows of a table; it can be pickled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,32 +98,45 @@ def copy_tables(
     tables: Sequence[PostgresTable],
     write: Write,
     *,
-    large: LargeLoads | None = None,
-    folder: Path | None = None,
+    large: LargeFiles | None = None,
     blocks: int = RANGE_BLOCKS,
     op: int = UPSERT,
     first: int = 0,
+    keep: Keep | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> int:
     """Copies all rows as they were in the snapshot, as events of one kind with sequences from `first` on; their number.
 
-    Tables that are `large` together may leave files in `folder` on the way.
+    `keep` chooses among the rows of a table. Of tables that are `large` together no row comes here, but files of events.
     """
     with _in_snapshot(dsn, snapshot) as connection:
         ranges = cut_ranges(connection, tables, blocks=blocks)
     report = _Report(sum(each.rows for each in ranges), progress)
-    read = SnapshotReader(dsn, snapshot, op)
-    if large is None or folder is None or sum(each.bytes for each in ranges) <= large.beyond:
-        found = in_threads(ranges, read)
-    else:
-        found = large.run(ranges, read, folder)
+    read = SnapshotReader(dsn, snapshot, op, keep)
     # Closed here rather than when it is collected: sessions may still read.
-    with closing(found) as batches:
-        for taken, rows in batches:
-            write(taken.table.source_table.name, _numbered(rows, first + report.rows))
-            report.took(rows.num_rows, taken.table.source_table.name)
+    if large is not None and sum(each.bytes for each in ranges) > large.loads.beyond:
+        with closing(large.loads.run(ranges, read, large.stamp, large.spool, large.files)) as files:
+            for taken, file in files:
+                large.add(taken.table.source_table.name, file)
+                report.took(file.rows, taken.table.source_table.name)
+    else:
+        with closing(in_threads(ranges, read)) as batches:
+            for taken, rows in batches:
+                write(taken.table.source_table.name, _numbered(rows, first + report.rows))
+                report.took(rows.num_rows, taken.table.source_table.name)
     report.done()
     return report.rows
+
+
+@dataclass(frozen=True, slots=True)
+class LargeFiles:
+    """How tables are read that are too large for this process, and where their events go."""
+
+    loads: LargeLoads
+    stamp: Stamp
+    spool: Path
+    files: Path
+    add: Callable[[str, EventsFile], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +146,14 @@ class SnapshotReader:
     dsn: str = field(repr=False)
     snapshot: str
     op: int
+    keep: Keep | None = None
 
     def __call__(self, taken: TableRange) -> Generator[pa.RecordBatch, None, None]:
         table = taken.table
         build = EventRows(table)
+        # Another key that was declared may not tell the rows apart.
+        unique = table.primary_key if set(table.primary_key) <= set(table.key) else ()
+        known = {DISTINCT: json.dumps(unique)} if unique else None
         names = [column.name for column in table.columns]
         with (
             _in_snapshot(self.dsn, self.snapshot) as connection,
@@ -140,7 +162,9 @@ class SnapshotReader:
             for texts in copied(connection, taken.query, names):
                 ops = np.full(texts.num_rows, self.op, dtype=np.int8)
                 columns = {name: texts.column(name).chunk(0) for name in texts.column_names}
-                yield build.build(columns, ops, np.arange(texts.num_rows, dtype=np.int64))
+                rows = build.build(columns, ops, np.arange(texts.num_rows, dtype=np.int64))
+                rows = rows if self.keep is None else self.keep(table.source_table.name, rows)
+                yield rows.replace_schema_metadata(known)
 
 
 class _Report:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, TypeAlias, Unpack
 
 from headgate.capture.gears.agent import Agent
-from headgate.capture.gears.status import Status
+from headgate.capture.gears.paced_source import PacedSource
+from headgate.capture.postgres.first_loads import left_loads
 from headgate.capture.postgres.log import LogMethod
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.opening import Options
@@ -24,10 +26,11 @@ from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.postgres.trigger import TriggerMethod
 from headgate.capture.ranges import LargeLoads
 from headgate.capture.source import (
+    NO_LOADS,
     Capabilities,
+    FirstLoad,
     Progress,
     Sample,
-    SourceFreshness,
     SourceStatus,
     SourceTable,
     TableProblem,
@@ -35,10 +38,8 @@ from headgate.capture.source import (
 )
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
-from headgate.config.gears import GearSettings
 from headgate.config.sources import PostgresSourceSettings
-from headgate.delta.changes import BEGINNING
-from headgate.errors import DefiniteError, HeadgateError, TransientError
+from headgate.errors import DefiniteError, TransientError
 
 CaptureMethod: TypeAlias = LogMethod | TriggerMethod | TimestampMethod
 
@@ -47,7 +48,7 @@ BUSY_SECONDS = 2.0
 """How long a reader waits for a source that is being opened or read whole."""
 
 
-class PostgresSource:
+class PostgresSource(PacedSource[PostgresSourceSettings]):
     """Tables of one database; implements `Source`."""
 
     def __init__(
@@ -60,22 +61,18 @@ class PostgresSource:
         progress: Callable[[Progress], None] | None = None,
         large: LargeLoads | None = None,
     ) -> None:
-        """At first contact, returns once all tables are loaded."""
-        self.name = name
-        self.log = log
-        self.unopened: HeadgateError | None = None
+        """At first contact by trigger or timestamp, returns once all tables are loaded; by log, `load` reads them."""
+        super().__init__(name, settings, log)
         self._objects = slot_name(project, name)
-        self._settings = settings
         self._clock = clock
         self._progress = progress
         self._large = large
         self._lock = threading.RLock()
-        self._pacing = threading.Lock()
-        """Held for a moment only, while `_lock` may be held for as long as tables are read."""
+        self._most_readers: int | None = None
         self._closing = threading.Event()
         self._method: CaptureMethod | None = None
-        # What the method reads and publishes is between it and the agent.
-        self._agent: Agent[Any, Any] | None = None
+        self._left = NO_LOADS
+        """First loads as the last process left them."""
         try:
             self._open()
         except (TransientError, SourceHistoryLost) as error:
@@ -83,6 +80,7 @@ class PostgresSource:
             if not log.end and log.loss is None:
                 raise (at_first_contact(error) if isinstance(error, TransientError) else error) from error
             self.unopened = error
+            self._left = left_loads(log) if settings.capture == "log" else NO_LOADS
             if isinstance(error, TransientError):
                 threading.Thread(target=self._open_later, name=f"open {name}", daemon=True).start()
 
@@ -90,6 +88,18 @@ class PostgresSource:
     def tables(self) -> Mapping[str, SourceTable]:
         tables = {} if self._method is None else self._method.tables
         return MappingProxyType({name: table.source_table for name, table in tables.items()})
+
+    @property
+    def first_loads(self) -> Mapping[str, FirstLoad]:
+        method = self._method
+        if isinstance(method, LogMethod):
+            return method.loads.found
+        return self._left
+
+    def load(self, tables: Collection[str], is_stopped: Callable[[], bool]) -> None:
+        method = self._opened()[0]
+        if isinstance(method, LogMethod):
+            method.load(tables, is_stopped)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -112,37 +122,23 @@ class PostgresSource:
         return {name: problem.told_for(f"{self.name}.{name}") for name, problem in found.items()}
 
     @property
-    def pace(self) -> Status | None:
-        """What the agent does, its last shifts and measures; None while the source is unopened."""
-        return None if self._agent is None else self._agent.status
-
-    @property
     def status(self) -> SourceStatus:
         pace, method = self.pace, self._method
         retained = method.retained if isinstance(method, LogMethod) else None
-        return SourceStatus(
-            captured=self.captured,
-            log_bytes=self.log.held_bytes,
-            log_limit=self.log.limit_bytes,
-            problems=self.problems,
-            trouble=self.unopened if pace is None else pace.problem,
-            gear=None if pace is None else pace.gear,
-            reason=None if pace is None else pace.reason,
-            waiting=0 if pace is None else pace.waiting,
+        return replace(
+            super().status,
             retained_wal=None if retained is None else retained.bytes,
             retained_wal_limit=self._settings.retained_wal,
             slot_dropped=retained is not None and retained.dropped,
+            took=None if pace is None else pace.took,
+            reads_in_order=self._settings.capture == "log",
+            unloaded=tuple(name for name, each in self.first_loads.items() if each.entered_at is None),
+            loading=method.loads.progress if isinstance(method, LogMethod) else None,
             alarms=(
                 *(() if retained is None or retained.alarm is None else (retained.alarm,)),
                 *(() if method is None else (f"{self.name}.{each}" for each in method.rereading)),
             ),
         )
-
-    @property
-    def captured(self) -> SourceFreshness:
-        if self._agent is None:
-            return SourceFreshness(self.log.durable, BEGINNING)
-        return self._agent.captured
 
     def sample(self, since: datetime | None = None) -> Sample:
         return self._opened()[0].sample()
@@ -154,12 +150,12 @@ class PostgresSource:
     def capture(self, upto: Sample | datetime, window: timedelta) -> bool:
         return self._opened()[1].request(upto, window).met
 
-    def change_pace(self, pace: GearSettings) -> None:
-        """Goes on at another pace, at once; a source that is not open begins with it when it is."""
+    def limit_readers(self, most: int) -> None:
+        """No more readers work at the same time than this, whatever the pace."""
         with self._pacing:
-            self._settings = self._settings.model_copy(update={"pace": pace})
+            self._most_readers = most
             if self._agent is not None:
-                self._agent.change(pace.for_method(self._settings.capture))
+                self._agent.limit_workers(most)
 
     def resnapshot(self, tables: Collection[str] | None = None) -> None:
         """Reads tables whole again, by default all; what differs from the replica becomes changes, history stays."""
@@ -231,6 +227,7 @@ class PostgresSource:
     def _start_agent(self, method: CaptureMethod) -> None:
         with self._pacing:
             self._agent = Agent(method, self._clock, self._settings.pace.for_method(self._settings.capture))
+            self._agent.limit_workers(self._most_readers)
 
 
 def open_method(objects: str, settings: PostgresSourceSettings, **options: Unpack[Options]) -> CaptureMethod:

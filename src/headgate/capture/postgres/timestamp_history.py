@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import psycopg
@@ -114,12 +114,9 @@ class TimestampHistory(SnapshotHistory[TimestampTable, TimestampState]):
                 position=position,
                 at=at,
                 replacing=replacing,
-                keep=lambda name, rows: self._living(present[name], name, rows),
+                keep=_Living({name: (self._definitions[name], present[name]) for name in names}),
             )
             self.tables = whole
-
-    def _living(self, table: PostgresTable, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return self._definitions[name].living(table, rows)
 
     def _polled(self, tables: KnownTables) -> KnownTables:
         """The tables, which polls follow from now on."""
@@ -155,3 +152,14 @@ class TimestampHistory(SnapshotHistory[TimestampTable, TimestampState]):
     def _verify(self, connection: psycopg.Connection) -> None:
         if self._state is not None:
             self._require_same(connection, self._state.timeline, self._state.snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class _Living:
+    """Chooses the rows that no column says are deleted."""
+
+    tables: Mapping[str, tuple[TimestampTable, PostgresTable]]
+
+    def __call__(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        definition, table = self.tables[name]
+        return definition.living(table, rows)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from headgate.capture.postgres.catalog import Column, PostgresTable
+from headgate.capture.postgres.catalog import CatalogColumn, PostgresTable
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.problems import SourceSetup
 from headgate.capture.postgres.rows import EventRows
@@ -123,7 +123,7 @@ SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indr
 """
 
 
-def _column(table: PostgresTable, name: str) -> Column:
+def _column(table: PostgresTable, name: str) -> CatalogColumn:
     for column in table.columns:
         if column.name == name:
             return column

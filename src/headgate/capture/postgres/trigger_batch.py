@@ -19,7 +19,7 @@ import pyarrow as pa
 from headgate.capture.durable import full_disk_is_named
 from headgate.capture.events import from_micros
 from headgate.capture.postgres.rows import Numbers
-from headgate.capture.postgres.trigger_rows import Changes
+from headgate.capture.postgres.trigger_rows import TriggerChanges
 from headgate.capture.postgres.trigger_state import first_position
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.writing import TransactionWriter
@@ -58,7 +58,7 @@ class Chunk:
         return sum(rows.nbytes for rows in self.tables.values())
 
 
-def chunk_of(notes: pa.Table, tables: list[tuple[str, Changes]]) -> Chunk:
+def chunk_of(notes: pa.Table, tables: list[tuple[str, TriggerChanges]]) -> Chunk:
     """The events of audit rows, put together by transaction."""
     xids = notes.column("xid").to_numpy()
     starts = np.flatnonzero(np.diff(xids, prepend=-1))

@@ -33,7 +33,7 @@ class UnknownColumns(ValueError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Changes:
+class TriggerChanges:
     """Events of one table, in order, each with the number of the note that it comes from."""
 
     rows: pa.RecordBatch
@@ -52,7 +52,7 @@ def row_texts(images: pa.Array, columns: Columns, fewest: int) -> dict[str, pa.A
         return _parsed_by_count(texts, columns, fewest)
 
 
-def decode_changes(notes: pa.Table, columns: Columns, fewest: int, table: EventRows) -> Changes:
+def decode_changes(notes: pa.Table, columns: Columns, fewest: int, table: EventRows) -> TriggerChanges:
     """The events of audit rows of one relation; `notes` has their places as `place`."""
     ops, places, ids = _ops(notes), _numbers(notes, "place"), _numbers(notes, "id")
     upserts = np.flatnonzero((ops == "I") | (ops == "U"))
@@ -80,10 +80,10 @@ def decode_changes(notes: pa.Table, columns: Columns, fewest: int, table: EventR
     kinds = np.repeat(np.array([UPSERT, DELETE, TRUNCATE], np.int8), [len(upserts), len(removed), len(truncations)])
     # The old key's delete comes right before the new key's row.
     sequences = np.concatenate([2 * ids[upserts], 2 * ids[removed] - 1, 2 * ids[truncations]])
-    return Changes(table.build(texts, kinds[order], sequences[order]), order_by[order] // 2)
+    return TriggerChanges(table.build(texts, kinds[order], sequences[order]), order_by[order] // 2)
 
 
-def raw_changes(notes: pa.Table, columns: Columns) -> Changes:
+def raw_changes(notes: pa.Table, columns: Columns) -> TriggerChanges:
     """The same audit rows as texts, for a table that cannot be decoded."""
     ops = _ops(notes)
     arrays = [
@@ -94,7 +94,7 @@ def raw_changes(notes: pa.Table, columns: Columns) -> Changes:
         pa.array([[]] * len(ops), RAW_SCHEMA.field("__unchanged").type),
         pa.array(2 * _numbers(notes, "id")),
     ]
-    return Changes(pa.RecordBatch.from_arrays(arrays, schema=RAW_SCHEMA), _numbers(notes, "place"))
+    return TriggerChanges(pa.RecordBatch.from_arrays(arrays, schema=RAW_SCHEMA), _numbers(notes, "place"))
 
 
 def _parsed(texts: Sequence[str], columns: Columns) -> dict[str, pa.Array]:

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from headgate.capture.postgres.known_tables import KnownTables
 from headgate.capture.postgres.pgoutput_raw import raw_name
-from headgate.capture.postgres.trigger_rows import Changes, UnknownColumns, decode_changes, raw_changes
+from headgate.capture.postgres.trigger_rows import TriggerChanges, UnknownColumns, decode_changes, raw_changes
 from headgate.errors import DefiniteError
 
 
 def decode_notes(
     tables: KnownTables, name: str, columns: tuple[str, ...], notes: pa.Table, position: int
-) -> tuple[str, Changes]:
+) -> tuple[str, TriggerChanges]:
     """The events, under the name that they have in the stream log; `columns` are the relation's, in its order."""
     if name not in tables.problems:
         try:

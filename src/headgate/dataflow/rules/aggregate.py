@@ -16,7 +16,7 @@ from headgate.dataflow.graph import Aggregate, Filter, Node, Projection
 from headgate.dataflow.ordered import call_text, ordered_rows
 from headgate.dataflow.relation import SIGNS, Keys, Relation, column_list, quoted, same_values, select
 from headgate.dataflow.rules.touched import AT, NEXT, recomputed
-from headgate.dataflow.run import Reading, Run
+from headgate.dataflow.run import GraphFacts, Reading, Run
 from headgate.delta.changes import JOB, WEIGHT
 
 
@@ -148,17 +148,48 @@ class Fused:
 
 def fuse(root: Node, run: Run) -> Fused | None:
     """The graph's changes in fused form, if it has the shape for it."""
+    node, above = aggregate_on_top(root)
+    form = run.graph.running(node) if node is not None else None
+    if node is None or form is None:
+        return None
+    sums = _sums_after_jobs(node, form, run)
+    return Fused(node, None, {}, ()) if sums is None else _fused(root, node, form, above, sums)
+
+
+def fuse_moved(root: Node, graph: GraphFacts, delta: Relation, state: Relation) -> Fused | None:
+    """The whole result in fused form, if the graph has the shape for it: every group after all changes, as job 0.
+
+    `delta` has the changes of what the aggregate reads, `state` every group before them.
+    """
+    node, above = aggregate_on_top(root)
+    form = graph.running(node) if node is not None else None
+    if node is None or form is None:
+        return None
+    keys = column_list(form.keys(node))
+    names = [quoted(item.name) for item in form.accumulators]
+    steps = [f"{item.sql} AS {name}" for item, name in zip(form.accumulators, names, strict=True)]
+    every = (
+        f"SELECT {', '.join([keys if node.keys else f'0 AS {GROUP}', *steps])} FROM {delta.source}"
+        f" UNION ALL SELECT {', '.join([keys, *names])} FROM {state.source}"
+    )
+    sums = [f"CAST(SUM({name}) AS {item.type}) AS {name}" for item, name in zip(form.accumulators, names, strict=True)]
+    kept = f" HAVING SUM({quoted(ROWS)}) > 0" if node.keys else ""
+    text = f"SELECT {', '.join([keys, *sums])}, 0L AS {JOB} FROM ({every}) GROUP BY {keys}{kept}"
+    columns = (*form.keys(node), *(item.name for item in form.accumulators))
+    return _fused(root, node, form, above, select(text, columns))
+
+
+def aggregate_on_top(root: Node) -> tuple[Aggregate | None, list[Filter | Projection]]:
+    """The aggregate that has only filters and projections above it, and these, the highest first."""
     above: list[Filter | Projection] = []
     node = root
     while isinstance(node, Filter | Projection):
         above.append(node)
         node = node.input
-    form = run.graph.running(node) if isinstance(node, Aggregate) else None
-    if not isinstance(node, Aggregate) or form is None:
-        return None
-    sums = _sums_after_jobs(node, form, run)
-    if sums is None:
-        return Fused(node, None, {}, ())
+    return (node if isinstance(node, Aggregate) else None), above
+
+
+def _fused(root: Node, node: Aggregate, form: Running, above: list[Filter | Projection], sums: Relation) -> Fused:
     columns = {f"__state_{number}": name for number, name in enumerate(sums.columns)}
     carried = [f"{quoted(name)} AS {hidden}" for hidden, name in columns.items()]
     there = Fused(node, None, columns, ()).size

@@ -61,6 +61,11 @@ def condition(node: Join) -> str:
 
 def join_delta(node: Join, run: Run) -> Relation | None:
     if node.kind == "inner":
+        merged = run.merged(node)
+        if merged is not None:
+            left, right = merged
+            on = f"{condition(node)} AND GREATEST(l.{JOB}, r.{JOB}) > 0"
+            return left and right and _both_changed(left, right, column_list(node.columns), on, node.columns)
         return bilinear(run, node.left, node.right, node.keys, condition(node), node.columns)
     if run.delta(node.right) is None:
         known = companion(node)

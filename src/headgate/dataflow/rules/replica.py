@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.dataflow.relation import SIGNS, column_list, quoted
-from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT
+from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT, JobId
 from headgate.delta.events import DELETE, OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT
 
 TRANSACTION_AT = "__transaction_at"
@@ -53,14 +53,25 @@ def job_changes(
     old: str | None,
     kinds: Kinds,
     *,
-    single: bool,
+    job: JobId | None,
 ) -> str:
-    """The query of changes per job: columns, `__commit_at`, job, weight. `single` tells that the events are of one job."""
-    last = _last_events(columns, key, events, old, kinds, JOB)
-    if single and old is None:
-        names = column_list((*columns, COMMIT_AT, JOB))
-        return f"SELECT {names}, 1L AS {WEIGHT} FROM {last} WHERE {OP} <> {DELETE}"
-    return _steps(columns, key, last, (JOB,))
+    """The query of changes per job: columns, `__commit_at`, job, weight. `job` is that of all events, if they are of one.
+
+    `old` holds the replica's rows of exactly the events' keys. In one job these go and the last images come: which replaces
+    which is nobody's question, unless an event's own image depends on what was there.
+    """
+    if job is None or (old is not None and (kinds.partial or kinds.truncated or kinds.observed)):
+        return _steps(columns, key, _last_events(columns, key, events, old, kinds, JOB), (JOB,))
+    images = f"{column_list((*columns, COMMIT_AT))}, {_number(job)} AS {JOB}"
+    events = f"(SELECT * EXCEPT ({JOB}), 0L AS {JOB} FROM {events})"
+    last = _last_events(columns, key, events, None, kinds, JOB)
+    came = f"SELECT {images}, 1L AS {WEIGHT} FROM {last} WHERE {OP} <> {DELETE}"
+    return came if old is None else f"SELECT {images}, -1L AS {WEIGHT} FROM {old} UNION ALL {came}"
+
+
+def _number(value: int) -> str:
+    """A number that is no part of generated code, as literals are: for the next job's number all of it would be compiled again."""
+    return f"get(array({value}L), 0 * CAST({COMMIT_AT} IS NULL AS INT))"
 
 
 def _last_events(

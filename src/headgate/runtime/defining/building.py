@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headgate.dataflow.flow import MaterializedView
-from headgate.delta.changes import JobId
+from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import FlowFailed
 from headgate.runtime.flows.flows import FlowPlan, Planner, RunningFlow, open_flow
 from headgate.runtime.flows.replicas import Replicas
@@ -28,6 +28,7 @@ from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import Tables
 from headgate.warehouse.spark_errors import condition_of
 
+_CANCELLED = "SPARK_JOB_CANCELLED"
 Declared = Mapping[str, tuple[str, str]]
 """Views that programs declared: by the name in lower case, the name and the text of the query."""
 
@@ -104,7 +105,8 @@ class Builder:
             return self._build(plan, text, job, failures)
         except FlowFailed as failure:
             is_view = isinstance(plan.flow, MaterializedView) and plan.fragment is None
-            if not is_view or is_replacing or condition_of(failure.__cause__ or failure) is None:
+            condition = condition_of(failure.__cause__ or failure)
+            if not is_view or is_replacing or condition is None or condition.startswith(_CANCELLED):
                 raise
             why = f"{failure.what}; `headgate resume` builds it"
             return self._build(
@@ -135,11 +137,18 @@ class Builder:
                 for stage in flow.stages:
                     assert not isinstance(stage, ReplicaStage)
                     stage.build(job, batch)
+                    # Where an input has no rows yet, neither has the flow.
+                    stage.target.skip_to(
+                        max((self._tables[name].skipped_to(job) for name in stage.inputs), default=NO_JOB)
+                    )
                 self._materializer.commit([(found, job) for table in flow.tables() for found in table.physical()])
         except (PySparkException, Py4JError) as error:
             why, where = flow_problem(error, plan.flow)
             raise FlowFailed(f"flow {plan.name} could not be built at job {job}: {why}", where=where) from error
+        flow.built_at = job
         self._fresh.update({table.name: table for table in flow.tables()})
         columns = plan.entry.schema.jsonValue() if plan.entry.is_versioned else None
-        record = FlowRecord(plan.name, plan.fingerprint, generation, plan.entry.is_versioned, text, columns=columns)
+        record = FlowRecord(
+            plan.name, plan.fingerprint, generation, plan.entry.is_versioned, text, columns=columns, cut=plan.cut
+        )
         return BuiltFlow(flow, record)

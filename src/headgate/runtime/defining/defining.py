@@ -9,17 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql.types import StructType
 
 from headgate.config.live import LiveProject
+from headgate.dataflow.cutting import Cut
 from headgate.dataflow.flow import Flow
 from headgate.delta.changes import NO_JOB, JobId
-from headgate.errors import CorruptWarehouse, DefiniteError, FlowError, FlowFailed, Problems, raise_all
+from headgate.errors import CorruptWarehouse, DefiniteError, FlowError, FlowFailed, HeadgateError, Problems, raise_all
 from headgate.runtime.defining.building import Builder, BuiltFlow, Declared, Definitions
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.execution.failures import all_failures
@@ -29,15 +31,18 @@ from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.flows import FlowPlan, Planner, RunningFlow
 from headgate.runtime.flows.procedure_set import ProcedureSet
 from headgate.runtime.flows.replicas import Replicas
+from headgate.runtime.placing.placement import require_placeable
 from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.procedures import Procedure
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.journal import Entries, Journal
 from headgate.runtime.tables.records import ARRANGEMENT, FLOW, FLOW_ARCHIVED
 from headgate.runtime.tables.tables import Tables
+from headgate.sql.statements import CreateView, Statement
 
 _LOGGER = logging.getLogger(__name__)
 _OPENING_THREADS = 4
+_BUILD_AGAIN = "mend the cause, then try again: `headgate resume`"
 
 
 @dataclass(eq=False)
@@ -58,11 +63,18 @@ class Defining:
     _declared: Declared = field(default_factory=dict, init=False)
     _planner: Planner | None = field(default=None, init=False)
     """Who planned the flows."""
+    _left: tuple[Definitions, set[str]] | None = field(default=None, init=False)
+    """What opening has left to be built."""
+    is_closing: bool = field(default=False, init=False)
+    """Nothing more is to be built."""
 
-    def open(self, procedures: Sequence[Procedure], approve: Callable[[Definitions], None]) -> None:
+    def open(
+        self, procedures: Sequence[Procedure], approve: Callable[[Definitions], None], build_later: bool = False
+    ) -> None:
         """Opens the procedures, the flows of the project's files and those that programs declared before.
 
-        `approve` raises where flows are not to be taken as they are.
+        `approve` raises where flows are not to be taken as they are. With `build_later`, and without procedures, flows that have
+        to be built are left to `build_left`.
         """
         self._procedures.open(procedures)
         declared = {
@@ -70,9 +82,42 @@ class Defining:
             for record in self._journal.records.flows.values()
             if record.text is not None and not record.is_archived
         }
+        self._delete_former()
         definitions = self.plan(declared)
         approve(definitions)
-        self.take(definitions)
+        # Before the first job there is nothing to build from, and nothing to answer meanwhile.
+        if not build_later or self._procedures or self._journal.chain.newest == NO_JOB:
+            self.take(definitions)
+            return
+        stale, _ = self._open_kept(definitions, ())
+        self._declared = dict(definitions.declared)
+        self._left = (definitions, stale)
+        self._flows.unbuilt = {plan.name.casefold(): plan.name for plan in definitions.plans if plan.name in stale}
+        if not stale:
+            self.build_left()
+
+    def build_left(self) -> None:
+        """Builds the flows that opening has left. One that cannot be built is set aside with the reason, as is what reads it."""
+        if self._left is None:
+            return
+        (definitions, stale), self._left = self._left, None
+        try:
+            self._complete(definitions, stale, stale)
+        except Exception as error:
+            what = error.what if isinstance(error, HeadgateError) else str(error)
+            if not self.is_closing:
+                _LOGGER.exception("flows could not be built after the opening")
+            for plan in definitions.plans:
+                if plan.name.casefold() in self._flows.unbuilt:
+                    problem = f"flow {plan.name} could not be built: {what}"
+                    self._set_aside(plan, FlowFailed(problem, where=plan.flow.where, hint=_BUILD_AGAIN))
+
+    def _delete_former(self) -> None:
+        """Deletes what was stored of flows before their cuts moved: jobs from before are not readable after an opening."""
+        for record in [each for each in self._journal.records.flows.values() if each.former]:
+            for path in record.former:
+                self._tables.folder(path).delete_folder()
+            self._journal.record([(FLOW, replace(record, former=()).body())])
 
     def read_again(self) -> None:
         """Takes the project's files as they are now, new ones too and without those that went."""
@@ -99,9 +144,26 @@ class Defining:
                 again.add(running.plan.name)
         self._define(self._declared, again)
 
+    def move(self, name: str, cut: Cut | None) -> None:
+        """Stores a flow's results behind other operators, or its whole result (None); earlier jobs are read from where they are."""
+        self.take(self.plan(cuts={self._flows.get(name).plan.name: cut}))
+
     def declare(self, name: str, sql: str) -> None:
         """Adds a program's view, or replaces it."""
         self._define({**self._declared, name.casefold(): (name, sql)})
+
+    @property
+    def declared(self) -> Mapping[str, str]:
+        """The queries of programs' flows, by name."""
+        return dict(self._declared.values())
+
+    def redeclare(self, flows: Mapping[str, str | None], *, dry_run: bool = False) -> None:
+        """Adds, replaces or (None) archives several of programs' views at once; with `dry_run` only raises mistakes."""
+        kept = {place: found for place, found in self._declared.items() if flows.get(found[0], "") is not None}
+        given = {name.casefold(): (name, text) for name, text in flows.items() if text is not None}
+        definitions = self.plan({**kept, **given})
+        if not dry_run:
+            self.take(definitions, ())
 
     def drop(self, name: str) -> None:
         """Archives a program's flow."""
@@ -112,8 +174,16 @@ class Defining:
     def _define(self, declared: Declared, again: Collection[str] = ()) -> None:
         self.take(self.plan(declared), again)
 
-    def plan(self, declared: Declared | None = None, files: Sequence[Path] | None = None) -> Definitions:
-        """The flows of the files as they are now and these of programs, planned; nothing is changed. Raises all mistakes."""
+    def plan(
+        self,
+        declared: Declared | None = None,
+        files: Sequence[Path] | None = None,
+        cuts: Mapping[str, Cut | None] = MappingProxyType({}),
+    ) -> Definitions:
+        """The flows of the files as they are now and these of programs, planned; nothing is changed. Raises all mistakes.
+
+        `cuts` are those of flows that are to be moved; the others have theirs.
+        """
         declared = self._declared if declared is None else declared
         problems = Problems()
         statements = read_statements(self._settings.current.flow_files if files is None else files, problems)
@@ -123,10 +193,16 @@ class Defining:
         catalog = self._given()
         planner = Planner(self.analyses, catalog, self._recorded_columns, self._planner)
         fingerprints: dict[str, str] = {}
+        kept = {name: each.cut for name, each in self._journal.records.flows.items() if not each.is_archived} | dict(
+            cuts
+        )
+        whole = self._read_by_others(statements, planner) if any(cut is not None for cut in kept.values()) else set()
 
         def make(definition: Flow) -> FlowPlan:
-            plan = planner.plan(definition, fingerprints)
+            cut = None if definition.name.casefold() in whole else kept.get(definition.name)
+            plan = planner.plan(definition, fingerprints, cut)
             self._refuse_changed_history(plan)
+            require_placeable(plan, self._settings.current.platforms)
             fingerprints[plan.name] = plan.fingerprint
             catalog.add(plan.entry)
             return plan
@@ -135,6 +211,15 @@ class Defining:
         raise_all(problems)
         self._planner = planner
         return Definitions(dict(declared), tuple(plans), planner, fingerprints)
+
+    def _read_by_others(self, statements: Iterable[Statement], planner: Planner) -> set[str]:
+        """Tables whose changes flows and procedures take, so that all of them have to be stored."""
+        read = {stage.procedure.on.casefold() for stage in self._procedures.over_flows()}
+        for statement in statements:
+            if isinstance(statement, CreateView):
+                with suppress(FlowError):
+                    read |= {table.casefold() for table in planner.tables_of(statement)}
+        return read
 
     def _given(self) -> WarehouseCatalog:
         """What flows may read besides each other: source tables, damaged ones too, and what procedures make of them."""
@@ -153,10 +238,13 @@ class Defining:
         What is replaced answers until everything that takes its place is built; then all of it changes at once. Stages go on
         meanwhile, unless there are procedures, whose zones must not be ahead of each other.
         """
+        self.build_left()
         with self._executor.paused() if self._procedures else nullcontext():
-            self._take(definitions, again)
+            stale, renewed = self._open_kept(definitions, again)
+            self._complete(definitions, stale, renewed - set(again))
 
-    def _take(self, definitions: Definitions, again: Collection[str]) -> None:
+    def _open_kept(self, definitions: Definitions, again: Collection[str]) -> tuple[set[str], set[str]]:
+        """Opens the flows that need not be built; gives the names of those that must be, and which of them are built again as they were."""
         plans = definitions.plans
         # Flows that were damaged, or over something damaged, are tried again.
         self._flows.take_back()
@@ -174,17 +262,22 @@ class Defining:
                     stale.add(plan.name)
                     renewed.add(plan.name)
             self._procedures.open_late()
+        return stale, renewed
+
+    def _complete(self, definitions: Definitions, stale: Collection[str], aside: Collection[str]) -> None:
+        """Builds the stale flows and archives those that are gone. Of flows in `aside`, one that cannot be built is set aside."""
+        plans = definitions.plans
         over_replaced = [stage.name for stage in self._procedures.over_flows() if stage.procedure.on in stale]
         try:
             if stale or self._procedures.unbuilt:
                 job, failures = self._bring_inputs(plans, stale, over_replaced)
                 self._procedures.build(job, failures)
-                self._build_all(definitions, stale, renewed - set(again), job, failures)
+                self._build_all(definitions, stale, aside, job, failures)
                 self._procedures.begin_anew(over_replaced)
                 self._procedures.open_late()
                 self._procedures.build(job, failures)
         finally:
-            self._flows.held = {}
+            self._flows.building = {}
             self._builder.end()
         self._procedures.require_all()
         live = {plan.name for plan in plans}
@@ -221,18 +314,30 @@ class Defining:
         """Brings what stale flows and new procedures read to the newest job; what is to be replaced stays where it is."""
         read = {name for plan in plans if plan.name in stale for name in plan.tables_read if name not in stale}
         read |= self._procedures.read_by_unbuilt()
-        replaced = [stage.name for name in stale if (old := self._flows.find(name)) is not None for stage in old.stages]
+        # What is stored elsewhere from then on has all jobs up to there.
+        moved = {plan.name for plan in plans if plan.name in stale and self._is_moved(plan)}
+        read |= moved
+        replaced = [
+            stage.name
+            for name in {*stale} - moved
+            if (old := self._flows.find(name)) is not None
+            for stage in old.stages
+        ]
         known = [name for name in read if self._tables.find_damaged(name) is None]
         with self._journal.lock:
             job = self._journal.chain.newest
-            self._flows.held = dict.fromkeys([stored for name in known for stored in self._flows.stored(name)], job)
+            self._flows.building = dict.fromkeys([stored for name in known for stored in self._flows.stored(name)], job)
+        unloaded = {stage.name for stage in self._flows.needed(known)} & self._flows.waiting_for_rows()
+        if unloaded:
+            with self._executor.paused():
+                self._replicas.pass_unloaded(unloaded, job)
         return job, self.bring(known, job, [*replaced, *leave, *self._procedures.unbuilt])
 
     def _build_all(
         self,
         definitions: Definitions,
         stale: Collection[str],
-        renewed: Collection[str],
+        aside: Collection[str],
         job: JobId,
         failures: Sequence[BaseException],
     ) -> None:
@@ -243,25 +348,36 @@ class Defining:
         for plan in definitions.plans:
             if plan.name not in stale or self._is_over_damaged(plan):
                 continue
+            if self.is_closing:
+                raise DefiniteError("the warehouse was closed", hint="open it again")
             try:
                 built = self._builder.build_or_defer(
                     plan, definitions, job, failures, self._flows.find(plan.name) is not None
                 )
             except FlowFailed as failure:
-                if plan.name not in renewed:
+                if plan.name not in aside or self.is_closing:
                     raise
-                self._set_aside(plan, CorruptWarehouse(failure.what, where=failure.where, hint=failure.advice))
+                advice = failure.advice or _BUILD_AGAIN
+                self._set_aside(plan, FlowFailed(failure.what, where=failure.where, hint=advice))
                 continue
             waits = {each.flow.plan.name for each in replacing}
-            is_new = plan.name not in records or records[plan.name].is_archived
-            if is_new and waits.isdisjoint(plan.tables_read):
+            if self._replaces_none(plan) and waits.isdisjoint(plan.tables_read):
                 self._count([built], job)
             else:
                 replacing.append(built)
         # What they read may begin anew: they are built when they can be.
-        aside = {plan.name for plan in self._flows.aside}
-        failed = [replace(records[name], fingerprint="") for name in renewed if name in aside]
+        failed = [
+            replace(records[plan.name], fingerprint="")
+            for plan in self._flows.aside
+            if plan.name in aside and plan.name in records
+        ]
         self._count(replacing, job, [(FLOW, record.body()) for record in failed])
+
+    def _replaces_none(self, plan: FlowPlan) -> bool:
+        """Whether nothing of the flow can be read, and all that reads it has to be built as well."""
+        record = self._journal.records.flows.get(plan.name)
+        is_new = record is None or record.is_archived
+        return is_new or (self._flows.find(plan.name) is None and self.is_stale(plan))
 
     def _count(self, built: Sequence[BuiltFlow], job: JobId, more: Entries = ()) -> None:
         """Makes flows durable in one step; from then on they answer."""
@@ -276,9 +392,19 @@ class Defining:
     def _entries(self, built: BuiltFlow) -> list[tuple[str, dict[str, Any]]]:
         """The flow's record; arrangements of the tables that its new ones replace are let go of."""
         names = {table.name for table in built.flow.tables()}
+        record, old = built.record, self._flows.find(built.flow.plan.name)
+        before = self._journal.records.flows.get(record.name)
+        former = () if before is None else before.former
+        if old is not None and self._flows.has_earlier_jobs(old, built.flow):
+            former += tuple(self._flows.paths(old))
+        record = replace(record, former=former)
         stale = [record for record in self._journal.records.arrangements.values() if record.table in names]
         forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
-        return [(FLOW, built.record.body()), *forgotten]
+        return [(FLOW, record.body()), *forgotten]
+
+    def _is_moved(self, plan: FlowPlan) -> bool:
+        old = self._flows.find(plan.name)
+        return old is not None and old.plan.definition == plan.definition and old.plan.cut != plan.cut
 
     def is_stale(self, plan: FlowPlan) -> bool:
         """Whether a flow has to be built: it is new, or computes in another way than the ledger's."""
@@ -351,6 +477,6 @@ class Defining:
             self._journal.record([(FLOW, replace(record, text=text).body())])
         return True
 
-    def _set_aside(self, plan: FlowPlan, damage: CorruptWarehouse) -> None:
+    def _set_aside(self, plan: FlowPlan, damage: DefiniteError) -> None:
         with self._executor.paused():
             self._flows.set_aside(plan, damage)

@@ -12,19 +12,23 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
-from headgate.dataflow.graph import Aggregate, AsOfJoin, Node, Scan, scans
-from headgate.dataflow.relation import Keys, Relation, netted
+from headgate.dataflow.graph import Aggregate, AsOfJoin, Join, Node, scans
+from headgate.dataflow.relation import Keys, Relation, column_list, netted
 from headgate.dataflow.rules.aggregate import Fused, fuse
-from headgate.dataflow.typed_graph import TypedGraph
-from headgate.delta.changes import BEGINNING, JOB, WEIGHT, JobId
-from headgate.runtime.evaluation.inputs import Inputs
+from headgate.delta.changes import BEGINNING, JOB, WEIGHT
+from headgate.runtime.evaluation.flow_batch import FlowBatch
+from headgate.runtime.evaluation.merging import touched_sides
+from headgate.runtime.evaluation.narrow_inputs import NarrowInputs
 from headgate.runtime.evaluation.rule_run import RuleRun
 from headgate.runtime.evaluation.settled import Settled, distinct_keys, distinct_rows
 from headgate.runtime.evaluation.tracing import Values
 from headgate.runtime.rows import chains
-from headgate.runtime.tables.stored import BatchViews, StoredTable
+from headgate.runtime.tables.stored import BatchViews
 
+SharedChanges = Callable[[], tuple[Relation, pa.Table] | None]
+"""Gives the changes of a part under a flow's own names."""
 _FEW_ROWS = 5_000
 """Up to here the driver looks at rows one by one."""
 
@@ -36,29 +40,20 @@ class TooMuchToRead(Exception):
 class Evaluation(RuleRun):
     """The rules for one flow and one batch of jobs, on rows that the driver holds."""
 
+    _inputs: NarrowInputs
+
     def __init__(
-        self,
-        flow: str,
-        graph: TypedGraph,
-        tables: Mapping[str, StoredTable],
-        states: Mapping[Aggregate, StoredTable],
-        views: BatchViews,
-        after: JobId,
-        upto: JobId,
-        newest_commit_at: Callable[[JobId], datetime | None],
-        most_rows: int,
+        self, batch: FlowBatch, views: BatchViews, most_rows: int, shared: Mapping[Node, SharedChanges] | None = None
     ) -> None:
-        super().__init__(flow, graph, tables, newest_commit_at)
+        """`shared` has the parts whose changes are computed together with other flows."""
         self._settled = Settled(views)
-        self._inputs = Inputs(tables, states, views, self._settled, after, upto)
-        self._looked_up = self._inputs.looked_up
+        inputs = NarrowInputs(batch, views, self._settled)
+        super().__init__(batch, inputs)
+        self._looked_up = inputs.looked_up
         self._views = views
         self._most_rows = most_rows
+        self._shared = shared or {}
         self.state_changes: dict[Aggregate, pa.Table] = {}
-
-    @property
-    def jobs(self) -> int:
-        return self._inputs.upto - self._inputs.after
 
     def result(self, *, keyed: bool) -> pa.Table | None:
         """The flow's changes, netted, or None. With a key, a row that changed to itself may be among them."""
@@ -96,24 +91,36 @@ class Evaluation(RuleRun):
         ]
         return distinct_keys(found, names)
 
-    def _changes(self, scan: Scan) -> Relation | None:
-        return self._inputs.changes(scan)
-
     def _first_row(self, relation: Relation) -> dict[str, Any]:
         found: dict[str, Any] = self._settled.rows_of(relation).slice(0, 1).to_pylist()[0]
         return found
 
-    def is_cheap(self, node: Node) -> bool:
-        return self._inputs.are_small(node)
+    def spans(self, node: Node) -> Relation | None:
+        if node in self._shared and node not in self._spans:
+            found = self._shared[node]()
+            self._spans[node] = found and self._settled.know(*found)
+        return super().spans(node)
 
-    def scan_delta(self, scan: Scan) -> Relation | None:
-        return self._inputs.spans(scan)
+    def part_changes(self, root: Node) -> tuple[pa.Table, StructType, bool] | None:
+        """The changes of a part, their types and whether they are spans."""
+        spans = self.spans(root)
+        if spans is None:
+            return None
+        rows, schema = self._views.collect(f"SELECT {column_list((*spans.columns, *spans.marks))} FROM {spans.source}")
+        return (rows, schema, spans.spanned) if rows.num_rows else None
 
-    def scan_rows(self, scan: Scan, keys: Keys | None) -> Relation | None:
-        return self._inputs.rows(scan, keys, untouched=self._untouched)
+    def merged(self, node: Join) -> tuple[Relation | None, Relation | None] | None:
+        touched = touched_sides(node, self._inputs, self, self._parents)
+        if touched is None:
+            return None
+        # From here on, up to the join, the changes of what is below have rows among them.
+        for scan, relation in touched.items():
+            self._spans[scan] = relation
+        return self.spans(node.left), self.spans(node.right)
 
-    def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
-        return self._inputs.state_rows(node, keys)
+    def is_told(self, node: Node) -> bool:
+        # Below a shared part nothing is to be asked for.
+        return node in self._spans or node in self._shared
 
     def keep_state(self, node: Aggregate, changes: Relation) -> None:
         self.state_changes[node] = self._settled.rows_of(changes)

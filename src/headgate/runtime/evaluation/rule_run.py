@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from headgate.dataflow.graph import AsOfJoin, Join, Node, Scan, scanned_tables, uses
+from headgate.dataflow.graph import Aggregate, AsOfJoin, Join, Node, Scan, scanned_tables, uses
 from headgate.dataflow.lineage import table_column
 from headgate.dataflow.relation import Keys, Relation, as_changes
 from headgate.dataflow.rulebook import RULES
@@ -15,29 +15,22 @@ from headgate.dataflow.run import Run
 from headgate.dataflow.typed_graph import TypedGraph
 from headgate.delta.changes import COMMIT_AT, JOB, JobId
 from headgate.errors import FlowFailed
+from headgate.runtime.evaluation.flow_batch import FlowBatch
+from headgate.runtime.evaluation.inputs import Inputs
 from headgate.runtime.evaluation.tracing import LookedUp, Tracer, Values, looked_up_values
-from headgate.runtime.tables.stored import StoredTable
 
 
 class RuleRun(Run):
     """The part of a run that does not depend on where rows are."""
 
-    def __init__(
-        self,
-        flow: str,
-        graph: TypedGraph,
-        tables: Mapping[str, StoredTable],
-        newest_commit_at: Callable[[JobId], datetime | None],
-    ) -> None:
-        self._flow = flow
-        self._graph = graph
-        self._tables = tables
-        self._newest_commit_at = newest_commit_at
+    def __init__(self, batch: FlowBatch, inputs: Inputs) -> None:
+        self._batch = batch
+        self._inputs = inputs
         self._deltas: dict[Node, Relation | None] = {}
         self._spans: dict[Node, Relation | None] = {}
         self._untouched = False
         """Whether the rows being asked for are those that stay through the batch."""
-        self._parents = uses(graph.root)
+        self._parents = uses(batch.graph.root)
         self._forward: set[AsOfJoin] = set()
         """Lookups whose dimension moved only forward in time, so that only the batch's left rows were looked up."""
         self._looked_up: LookedUp = {}
@@ -46,15 +39,27 @@ class RuleRun(Run):
 
     @property
     def graph(self) -> TypedGraph:
-        return self._graph
+        return self._batch.graph
+
+    @property
+    def jobs(self) -> int:
+        return self._batch.jobs
+
+    def scan_delta(self, scan: Scan) -> Relation | None:
+        return self._inputs.spans(scan)
+
+    def scan_rows(self, scan: Scan, keys: Keys | None) -> Relation | None:
+        return self._inputs.rows(scan, keys, untouched=self._untouched)
+
+    def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
+        return self._inputs.state_rows(node, keys)
+
+    def is_cheap(self, node: Node) -> bool:
+        return self._inputs.are_read_whole(node)
 
     @abstractmethod
     def _keys(self, values: list[Values], names: tuple[str, ...]) -> Keys:
         """All of the values, as a restriction on `names`."""
-
-    @abstractmethod
-    def _changes(self, scan: Scan) -> Relation | None:
-        """The table's changes, in plain form."""
 
     @abstractmethod
     def _first_row(self, relation: Relation) -> dict[str, Any]:
@@ -71,7 +76,7 @@ class RuleRun(Run):
         if node not in self._deltas:
             spans = self.spans(node)
             if isinstance(node, Scan):
-                self._deltas[node] = self._changes(node)
+                self._deltas[node] = self._inputs.changes(node)
             else:
                 self._deltas[node] = spans and as_changes(spans)
         return self._deltas[node]
@@ -109,11 +114,14 @@ class RuleRun(Run):
         finally:
             self._untouched = before
 
+    def merged(self, node: Join) -> tuple[Relation | None, Relation | None] | None:
+        return None
+
     def keys_of(self, relation: Relation, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
         return self._keys([Values(relation, columns)], names)
 
     def delta_keys(self, node: Node, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
-        return self._keys(*Tracer(self, self._tables, self._forward, self._met).values(node, columns, names))
+        return self._keys(*Tracer(self, self._batch.tables, self._forward, self._met).values(node, columns, names))
 
     def row_keys(
         self, node: Node, rows: Relation, columns: tuple[str, ...], names: tuple[str, ...]
@@ -130,7 +138,7 @@ class RuleRun(Run):
         if effects is None:
             return False
         for job, effect in effects.items():
-            before = self._newest_commit_at(JobId(job - 1))
+            before = self._batch.newest_commit_at(JobId(job - 1))
             if before is not None and before >= effect:
                 return False
         self._forward.add(node)
@@ -147,6 +155,6 @@ class RuleRun(Run):
         shown = ", ".join(f"{name.split('__', 1)[-1]} = {value!r}" for name, value in keys.items())
         dimension = next(iter(scanned_tables(node.right)), "the dimension")
         raise FlowFailed(
-            f"flow {self._flow}: no version of {dimension} was valid for {shown} at {row[node.at]}, job {row[JOB]}",
+            f"flow {self._batch.flow}: no version of {dimension} was valid for {shown} at {row[node.at]}, job {row[JOB]}",
             hint="load the dimension first, or set lookup_miss to 'unknown' or 'drop' in the view's TBLPROPERTIES",
         )

@@ -6,18 +6,18 @@ of rows, and at most a row for each job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from typing import Any
 
 from pyspark.sql.types import DataType, IntegralType
 
-from headgate.dataflow.graph import Aggregate, AsOfJoin, Filter, Node, Projection, Scan
+from headgate.dataflow.graph import Aggregate, AsOfJoin, Node
 from headgate.dataflow.relation import SIGNS, Keys, Relation, column_list, netted, quoted, select
-from headgate.dataflow.typed_graph import TypedGraph
-from headgate.delta.changes import BEGINNING, COPY, JOB, ROW_HASH, WEIGHT, JobId
+from headgate.delta.changes import BEGINNING, COPY, JOB, ROW_HASH, WEIGHT
 from headgate.runtime.evaluation.file_relations import FileRelations, FolderMaker
+from headgate.runtime.evaluation.flow_batch import FlowBatch
 from headgate.runtime.evaluation.rule_run import RuleRun
 from headgate.runtime.evaluation.tracing import Tracer, Values
 from headgate.runtime.evaluation.wide_inputs import KeyRelation, WantedKeys, WideInputs
@@ -32,31 +32,11 @@ _MOST_JOBS = 500
 class WideEvaluation(RuleRun):
     """The rules for one flow and one batch of jobs, on rows in files."""
 
-    def __init__(
-        self,
-        flow: str,
-        graph: TypedGraph,
-        tables: Mapping[str, StoredTable],
-        states: Mapping[Aggregate, StoredTable],
-        views: BatchViews,
-        folders: FolderMaker,
-        after: JobId,
-        upto: JobId,
-        newest_commit_at: Callable[[JobId], datetime | None],
-        changed_rows: int,
-    ) -> None:
-        super().__init__(flow, graph, tables, newest_commit_at)
+    def __init__(self, batch: FlowBatch, views: BatchViews, folders: FolderMaker, changed_rows: int) -> None:
+        self._files = FileRelations(views, folders, batch.after, batch.upto)
+        super().__init__(batch, WideInputs(batch, views, self._files, changed_rows))
         self._views = views
-        self._after = after
-        self._upto = upto
-        self._states = states
-        self._files = FileRelations(views, folders, after, upto)
-        self._inputs = WideInputs(tables, states, views, self._files, after, upto, changed_rows)
         self.state_changes: dict[Aggregate, ChangeSet | None] = {}
-
-    @property
-    def jobs(self) -> int:
-        return self._upto - self._after
 
     def result(self, target: StoredTable) -> ChangeSet | None:
         """The flow's changes. With a key, a row that changed to itself may be among them."""
@@ -65,28 +45,22 @@ class WideEvaluation(RuleRun):
             return None
         if ROW_HASH in target.spec.key:
             delta = self._numbered(netted(delta), target)
-        elif not self._is_netted():
+        elif self.graph.running_top is None:
+            # Running sums change a group once in a job: no two rows cancel.
             delta = netted(delta)
         return None if delta is None else self._files.changes(delta, target.spec)
-
-    def _is_netted(self) -> bool:
-        """Whether no two rows of the flow's changes cancel: running sums change a group once in a job."""
-        node = self.graph.root
-        while isinstance(node, Filter | Projection):
-            node = node.input
-        return isinstance(node, Aggregate) and self.graph.running(node) is not None
 
     def _numbered(self, delta: Relation, target: StoredTable) -> Relation | None:
         """Weighted rows of a bag as single copies, each with its row hash and number."""
         names = tuple(name for name in target.spec.columns if name not in (ROW_HASH, COPY))
         columns = (*names, ROW_HASH)
         text = f"SELECT *, {row_hash(target.schema_of(names))} AS {ROW_HASH} FROM {delta.source}"
-        if target.is_empty(self._after):
+        if target.is_empty(self._batch.after):
             return select(numbered_text(names, f"({text})", None), (*columns, COPY))
         hashed = self.settle(select(text, columns))
         if hashed is None:
             return None
-        stored = self._views.whole(target, self._after)
+        stored = self._views.whole(target, self._batch.after)
         present = (
             f"(SELECT s.{ROW_HASH} FROM {stored} s LEFT SEMI JOIN {hashed.source} h ON s.{ROW_HASH} = h.{ROW_HASH})"
         )
@@ -101,7 +75,7 @@ class WideEvaluation(RuleRun):
     def delta_keys(self, node: Node, columns: tuple[str, ...], names: tuple[str, ...]) -> Keys:
         @cache
         def find() -> KeyRelation:
-            tracer = Tracer(self, self._tables, self._forward, self._met)
+            tracer = Tracer(self, self._batch.tables, self._forward, self._met)
             return self._key_relation(*tracer.values(node, columns, names))
 
         return Keys(names, WantedKeys(find, names))
@@ -131,23 +105,8 @@ class WideEvaluation(RuleRun):
         frame = self._views.session.sql(f"SELECT {column_list(columns)} FROM {source}")
         return [part.dataType for part in frame.schema.fields]
 
-    def _changes(self, scan: Scan) -> Relation | None:
-        return self._inputs.changes(scan)
-
-    def scan_delta(self, scan: Scan) -> Relation | None:
-        return self._inputs.spans(scan)
-
-    def scan_rows(self, scan: Scan, keys: Keys | None) -> Relation | None:
-        return self._inputs.rows(scan, keys, untouched=self._untouched)
-
-    def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
-        return self._inputs.state_rows(node, keys)
-
-    def is_cheap(self, node: Node) -> bool:
-        return self._inputs.are_read_whole(node)
-
     def keep_state(self, node: Aggregate, changes: Relation) -> None:
-        self.state_changes[node] = self._files.changes(changes, self._states[node].spec)
+        self.state_changes[node] = self._files.changes(changes, self._batch.states[node].spec)
 
     def recomputes(self, below: Node, group: tuple[str, ...]) -> None:
         """Groups of any size are computed, with the help of the executors' disks."""

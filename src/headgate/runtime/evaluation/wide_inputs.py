@@ -1,5 +1,4 @@
-"""What a wide evaluation reads of stored tables: their changes in the batch, and rows at the job before it, as relations over
-files.
+"""The tables of a flow in a wide batch, as relations over files.
 
 Rows are looked up by joining a table with the keys; a table that is not many times larger than the changes is read whole.
 """
@@ -7,21 +6,24 @@ Rows are looked up by joining a table with the keys; a table that is not many ti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.sql.types import DataType, IntegralType
 
-from headgate.dataflow.graph import Aggregate, Node, Scan, scans
+from headgate.dataflow.graph import Scan
 from headgate.dataflow.relation import UNTIL, Keys, Relation, column_list, quoted, same_values, select
-from headgate.delta.changes import JOB, WEIGHT, JobId
+from headgate.delta.changes import JOB, WEIGHT
 from headgate.runtime.evaluation.file_relations import FileRelations
+from headgate.runtime.evaluation.flow_batch import FlowBatch
+from headgate.runtime.evaluation.inputs import Inputs
 from headgate.runtime.evaluation.key_ranges import within_ranges
 from headgate.runtime.tables.stored import BatchViews, StoredTable
 
-ROWS_PER_CHANGE = 10
-"""A table with at most this many rows for each change of the batch is read whole."""
+ROWS_PER_CHANGE = 1
+"""A table with at most this many rows for each change of the batch is read whole: few of its rows would be left out."""
+SKIPPED_PER_CHANGE = 10
 MANY_ROWS = 1_000_000
-"""From here on, skipping row groups of a table can save more than finding out which."""
+"""Of a table with more rows, and more for each change than that, skipping row groups can save more than finding out which."""
 _ODD = "__odd"
 
 
@@ -44,49 +46,30 @@ class WantedKeys:
         return WantedKeys(self.find, tuple(self.names[place] for place in places))
 
 
-@dataclass
-class WideInputs:
-    """The tables of one flow in the batch (after, upto]."""
-
-    tables: Mapping[str, StoredTable]
-    states: Mapping[Aggregate, StoredTable]
-    views: BatchViews
-    files: FileRelations
-    after: JobId
-    upto: JobId
-    changed_rows: int
-    _views_of_changes: dict[str, Relation | None] = field(default_factory=dict, init=False)
-    _spans: dict[str, Relation | None] = field(default_factory=dict, init=False)
+class WideInputs(Inputs):
+    def __init__(self, batch: FlowBatch, views: BatchViews, files: FileRelations, changed_rows: int) -> None:
+        super().__init__(batch, views)
+        self.files = files
+        self.changed_rows = changed_rows
+        self._views_of_changes: dict[str, Relation | None] = {}
+        self._spans: dict[str, Relation | None] = {}
 
     def changes(self, scan: Scan) -> Relation | None:
-        return _scanned(scan, self._changes(self.tables[scan.table]))
+        return _scanned(scan, self._changes(self._table(scan)))
 
     def spans(self, scan: Scan) -> Relation | None:
-        """The table's changes, in spanned form if they have one."""
-        table = self.tables[scan.table]
+        table = self._table(scan)
         if table.name not in self._spans:
             self._spans[table.name] = self._spans_of(table)
         return _scanned(scan, self._spans[table.name]) or self.changes(scan)
 
-    def rows(self, scan: Scan, keys: Keys | None, *, untouched: bool) -> Relation | None:
-        """The table's rows, at least those with the keys; `untouched`: those that stay through the batch."""
-        table = self.tables[scan.table]
-        names = {output.name: output.sql for output in scan.outputs}
-        return self._stored(table, names, keys, self._changes(table) if untouched else None)
-
-    def state_rows(self, node: Aggregate, keys: Keys | None) -> Relation | None:
-        table = self.states[node]
-        return self._stored(table, {name: name for name in table.spec.schema.names}, keys, None)
-
-    def are_read_whole(self, node: Node) -> bool:
-        return all(self._is_read_whole(self.tables[scan.table]) for scan in scans(node))
-
     def _is_read_whole(self, table: StoredTable) -> bool:
-        return table.is_small(self.after) or table.count(self.after) <= ROWS_PER_CHANGE * self.changed_rows
+        after = self.batch.after
+        return table.is_small(after) or table.count(after) <= ROWS_PER_CHANGE * self.changed_rows
 
     def _changes(self, table: StoredTable) -> Relation | None:
         if table.name not in self._views_of_changes:
-            found = table.changes(self.after, self.upto)
+            found = table.changes(self.batch.after, self.batch.upto)
             relation = None
             if found is not None and found.rows:
                 view = self.views.of_frame(self.files.staged(found))
@@ -96,7 +79,7 @@ class WideInputs:
 
     def _spans_of(self, table: StoredTable) -> Relation | None:
         """The table's changes as spans; None when no row comes and goes within the batch."""
-        changes = self._changes(table) if self.upto - self.after > 1 else None
+        changes = self._changes(table) if self.batch.jobs > 1 else None
         if changes is None:
             return None
         columns = table.spec.columns
@@ -120,13 +103,13 @@ class WideInputs:
         return Relation(spans.source, columns, spans.rows, spanned=True) if ends and not odd else None
 
     def _stored(
-        self, table: StoredTable, names: Mapping[str, str], keys: Keys | None, changes: Relation | None
+        self, table: StoredTable, names: Mapping[str, str], keys: Keys | None, *, untouched: bool = False
     ) -> Relation | None:
-        """Rows of a table at job `after` that the changes leave; `names` maps output names to the table's columns."""
-        if table.is_empty(self.after):
+        if table.is_empty(self.batch.after):
             return None
+        changes = self._changes(table) if untouched else None
         wanted = None if keys is None or self._is_read_whole(table) else keys.renamed(dict(names))
-        source = self.views.whole(table, self.after) if wanted is None else self._looked_up(table, names, wanted)
+        source = self.views.whole(table, self.batch.after) if wanted is None else self._looked_up(table, names, wanted)
         if source is None:
             return None
         if changes is not None:
@@ -148,7 +131,7 @@ class WideInputs:
             if of_key in found.types and _compare(table.spec.schema[of_table].dataType, found.types[of_key])
         }
         if not keys:
-            return self.views.whole(table, self.after)
+            return self.views.whole(table, self.batch.after)
         needed = {*names.values(), *table.spec.key}
         for copy in table.physical():
             lead = copy.spec.sort[0]
@@ -156,9 +139,13 @@ class WideInputs:
                 break
         else:
             copy, lead = table.main, ""
-        source = self.views.whole(table, self.after) if copy is table.main else self.views.arranged(copy, self.after)
+        source = (
+            self.views.whole(table, self.batch.after)
+            if copy is table.main
+            else self.views.arranged(copy, self.batch.after)
+        )
         within = None
-        if lead and table.count(self.after) >= MANY_ROWS:
+        if lead and table.count(self.batch.after) >= max(MANY_ROWS, SKIPPED_PER_CHANGE * self.changed_rows):
             key = keys[lead]
             within = within_ranges(self.views, found.view, key, found.types[key], f"w.{quoted(lead)}")
         hashable = all(

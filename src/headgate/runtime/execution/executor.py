@@ -1,7 +1,8 @@
 """The executor: brings tables to the jobs that are wanted of them.
 
 A stage is wanted at a job; it goes there as soon as what it reads is there, and takes all the jobs that it lacks as one
-batch. Stages share a few threads, and work on different jobs at the same time.
+batch. Stages share a few threads, and work on different jobs at the same time; so do ranges of one stage that stand at
+different jobs, and those that somebody wants by themselves.
 
 What fails on its data stays failed until `resume`, a view until a later job is wanted of it, whose data may heal what
 failed: everything that needs it is told why, everything else goes on. Other problems (a full disk, a lost connection)
@@ -14,7 +15,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -23,16 +24,20 @@ from functools import partial
 from headgate.capture.source import Source
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, FlowFailed
+from headgate.ranges.key_set import KeySet
+from headgate.ranges.range_map import ONE_RANGE, RangeMap, Ranges
 from headgate.runtime.execution.weights import StageInput, input_rows, zone_aware
-from headgate.runtime.flows.flow_set import FlowSet
+from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
 from headgate.runtime.signal import Signal
 from headgate.runtime.spark.pools import pool
 from headgate.runtime.spark.threads import DaemonThreads
-from headgate.runtime.stages.batch import BatchFactory
+from headgate.runtime.stages.batch import Batch, BatchFactory
 from headgate.runtime.stages.maintenance import advance, batch_ends, run_stages
-from headgate.runtime.stages.stage import Stage, zone_of
+from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.stages.stage import Stage, aligned_of, runs_whole, tables_of, within, zone_of
 from headgate.runtime.stages.view_stage import ViewStage
-from headgate.runtime.stages.ways import Choice, Way
+from headgate.runtime.stages.ways import Way, WayChoice
+from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import Tables
 
 _LOGGER = logging.getLogger(__name__)
@@ -50,8 +55,9 @@ class StageRun:
     after: JobId
     upto: JobId
     seconds: float
-    choice: Choice | None
+    choice: WayChoice | None
     """The way in which it was taken, and why; None where nothing had changed."""
+    ranges: Ranges = ONE_RANGE
 
 
 class Executor:
@@ -73,12 +79,20 @@ class Executor:
         self._signal = signal
         self._changed = threading.Condition()
         """A stage has ended."""
-        self._wanted: dict[str, JobId] = {}
-        self._failures: dict[str, BaseException] = {}
+        self._wanted: dict[str, dict[int, JobId]] = {}
+        """By the stage's name, per range."""
+        self._breadths: dict[str, dict[int, int]] = {}
+        """Of ranges that are wanted, how many the query with the fewest wants."""
+        self._failures: dict[str, dict[int, BaseException]] = {}
+        self._maps: dict[str, RangeMap] = {}
+        """The ranges that the numbers of a stage mean."""
+        self._healing: set[tuple[str, int]] = set()
+        """Ranges of views that failed in a job and are tried again, with a later job whose data may heal them."""
         self._pauses = 0
-        self._running: dict[str, StageInput] = {}
-        """By the stage's name what it works on now."""
+        self._running: dict[tuple[str, Ranges], StageInput] = {}
+        """By the stage's name and the ranges what it works on now."""
         self._closed = False
+        self._most_stages = MOST_STAGES
         self.executions = 0
         """How many batches have run."""
         self.taken: Counter[Way] = Counter()
@@ -89,75 +103,154 @@ class Executor:
 
     # what is wanted
 
-    def want(self, tables: Iterable[str], upto: JobId) -> None:
-        """Asks for the tables, and all that they derive from, to be brought to a job; returns at once."""
+    def want(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet] = NO_KEYS) -> None:
+        """Asks for the tables, and all that they derive from, to be brought to a job; returns at once.
+
+        `keys` names the keys that are read of some tables: only ranges that hold them are brought forward.
+        """
         with self._changed:
-            stages = self._flows.needed(tables)
-            for stage in stages:
-                tried = self._wanted.get(stage.name, NO_JOB)
-                # A view may go on where a job's data heal what failed before.
-                if not isinstance(self._failures.get(stage.name), FlowFailed) or (
-                    upto > tried and isinstance(stage, ViewStage)
-                ):
-                    self._failures.pop(stage.name, None)
-                self._wanted[stage.name] = max(upto, tried)
+            needed = self._flows.needed_ranges(tables, keys)
+            upto = self._due(needed, upto)
+            for stage, ranges in needed:
+                self._maps.setdefault(stage.name, stage.target.range_map)
+                wanted = self._wanted.setdefault(stage.name, {})
+                failures = self._failures.get(stage.name, {})
+                breadths, throughs = self._breadths.setdefault(stage.name, {}), stage.target.throughs
+                for number in ranges:
+                    tried = wanted.get(number, NO_JOB)
+                    others = breadths.get(number, len(ranges)) if throughs[number] < tried else len(ranges)
+                    breadths[number] = min(len(ranges), others)
+                    # A view may go on where a job's data heal what failed before, a replica when its source goes on.
+                    if not isinstance(failures.get(number), FlowFailed) or (
+                        upto > tried and isinstance(stage, ReplicaStage) and stage.stopped is None
+                    ):
+                        failures.pop(number, None)
+                    elif upto > tried and isinstance(stage, ViewStage):
+                        del failures[number]
+                        self._healing.add((stage.name, number))
+                    wanted[number] = max(upto, tried)
             self._notify()
 
-    def arrived(self, tables: Collection[str], upto: JobId) -> bool:
-        """Whether the tables are at the job. Raises why one of them cannot get there."""
+    def _due(self, needed: Sequence[tuple[Stage, Ranges]], upto: JobId) -> JobId:
+        """The job to ask for: missing ranges are made anew at the newest one, before which their tables may be folded."""
+        for stage, ranges in needed:
+            missing = stage.target.missing.keys() & ranges
+            if missing and isinstance(stage, ViewStage):
+                upto = max(upto, stage.target.make_anew(frozenset(missing), self._batches.chain))
+        return upto
+
+    def arrived(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet] = NO_KEYS) -> bool:
+        """Whether the tables, or the ranges with these keys, are at the job. Raises why one of them cannot get there."""
         with self._changed:
             # Asked anew each time: flows may have been replaced meanwhile.
-            behind = [stage for stage in self._flows.needed(tables) if stage.target.through < upto]
-            for stage in behind:
-                if stage.name in self._failures:
+            behind = self._behind(tables, upto, keys)
+            for stage, number in behind:
+                failure = self._failures.get(stage.name, {}).get(number)
+                if failure is not None:
                     # A copy: several threads may be told.
-                    failure = self._failures[stage.name]
                     raise copy(failure) from failure.__cause__
             if behind and self._closed:
                 raise DefiniteError("the warehouse was closed", hint="open it again")
             return not behind
 
-    def bring(self, tables: Collection[str], upto: JobId) -> None:
+    def _behind(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet]) -> list[tuple[Stage, int]]:
+        """The ranges of stages that the tables need and that are not at the job."""
+        found: list[tuple[Stage, int]] = []
+        for stage, ranges in self._flows.needed_ranges(tables, keys):
+            throughs = stage.target.throughs
+            found += [(stage, number) for number in sorted(ranges) if throughs[number] < upto]
+        return found
+
+    def bring(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet] = NO_KEYS) -> None:
         """Asks for the tables and waits until they are at the job. Raises why one of them cannot get there."""
-        self.want(tables, upto)
-        self._signal.wait_until(lambda: self.arrived(tables, upto))
+        self.want(tables, upto, keys)
+        self._signal.wait_until(lambda: self.arrived(tables, upto, keys))
 
-    def settle(self, tables: Collection[str], upto: JobId) -> None:
+    def settle(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet] = NO_KEYS) -> None:
         """Asks for the tables and waits until they are at the job or cannot get there."""
-        self.want(tables, upto)
-        self._signal.wait_until(lambda: self._closed or not self._moving(tables, upto))
+        self.want(tables, upto, keys)
+        self._signal.wait_until(lambda: self._closed or not self._moving(tables, upto, keys))
 
-    def _moving(self, tables: Collection[str], upto: JobId) -> bool:
+    def _moving(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet]) -> bool:
         """Whether one of the tables is behind and neither it nor anything that it reads has failed."""
-        stuck: set[str] = set()
+        stuck: set[tuple[str, int]] = set()
         moving = False
         with self._changed:
-            for stage in self._flows.needed(tables):
-                if stage.target.through >= upto:
-                    continue
-                if stage.name in self._failures or not stuck.isdisjoint(stage.inputs):
-                    stuck.add(stage.name)
+            for stage, number in self._behind(tables, upto, keys):
+                aligned = aligned_of(stage)
+                if (
+                    number in self._failures.get(stage.name, {})
+                    or self._waits_for_rows(stage)
+                    or any(name in stage.inputs and (each == number or name not in aligned) for name, each in stuck)
+                ):
+                    stuck.add((stage.name, number))
                 else:
                     moving = True
         return moving
 
+    def _waits_for_rows(self, stage: Stage) -> bool:
+        """Whether no job has a table's first rows."""
+        if not isinstance(stage, ReplicaStage):
+            return False
+        begins = stage.begins_at(self._batches.chain)
+        return begins is not None and begins > self._batches.chain.newest
+
     def is_wanted(self, stage: str) -> bool:
         """Whether the stage is wanted at a job that it has not reached, and can get there."""
         with self._changed:
-            wanted = self._wanted.get(stage)
-            return wanted is not None and stage not in self._failures and self._tables.get(stage).through < wanted
+            failures, throughs = self._failures.get(stage, {}), self._tables.get(stage).throughs
+            wanted = self._wanted.get(stage, {})
+            return any(number not in failures and throughs[number] < job for number, job in wanted.items())
 
     @property
     def failures(self) -> dict[str, BaseException]:
         """By the stage's name why it does not go on."""
         with self._changed:
-            return dict(self._failures)
+            return {name: next(iter(found.values())) for name, found in self._failures.items() if found}
 
     def resume(self) -> None:
         """Forgets failures: what was wanted is tried again."""
         with self._changed:
             self._failures.clear()
+            self._healing.clear()
             self._notify()
+
+    def give_up(self) -> None:
+        """Leaves out ranges of views that failed on their data, and what derives from them: they keep nobody back.
+
+        They are made anew when somebody asks for them at a later job, or after `resume`.
+        """
+        with self._changed:
+            if not self._lost():
+                return
+        with self.paused(), self._changed:
+            for stage, ranges, reason in self._lost():
+                _LOGGER.warning("ranges given up: stage=%s ranges=%s: %s", stage.name, sorted(ranges), reason)
+                for table in tables_of(stage):
+                    table.leave_out(ranges, reason)
+
+    def _lost(self) -> list[tuple[Stage, Ranges, str]]:
+        """Ranges of views that failed, or read such ranges, and are not left out yet; called with the lock held."""
+        lost: dict[str, dict[int, str]] = {}
+        found: list[tuple[Stage, Ranges, str]] = []
+        for stage in self._flows.stages():
+            if not isinstance(stage, ViewStage):
+                continue
+            target = stage.target
+            mine = {number: gap.reason for number, gap in target.missing.items()}
+            known = frozenset(mine)
+            if target.division is not None:
+                for number, error in self._failures.get(stage.name, {}).items():
+                    if isinstance(error, FlowFailed):
+                        mine.setdefault(number, error.what)
+            for name in stage.inputs:
+                for number, reason in lost.get(name, {}).items():
+                    for each in frozenset({number}) if name in stage.aligned else target.ranges:
+                        mine.setdefault(each, reason)
+            lost[stage.name] = mine
+            if mine.keys() - known:
+                found.append((stage, frozenset(mine.keys() - known), next(iter(mine.values()))))
+        return found
 
     # pausing
 
@@ -172,10 +265,13 @@ class Executor:
         finally:
             with self._changed:
                 self._pauses -= 1
-                live = {stage.name for stage in self._flows.stages()}
+                live = {stage.name: stage for stage in self._flows.stages()}
                 for lost in [name for name in {*self._wanted, *self._failures} if name not in live]:
                     self._wanted.pop(lost, None)
+                    self._breadths.pop(lost, None)
                     self._failures.pop(lost, None)
+                for name in self._wanted:
+                    self._redivide(live[name])
                 self._notify()
 
     @property
@@ -183,6 +279,14 @@ class Executor:
         """Whether someone is inside `paused`."""
         with self._changed:
             return self._pauses > 0
+
+    def limit_stages(self, most: int) -> None:
+        """At most so many stages work on changes at the same time."""
+        with self._changed:
+            grows = min(most, MOST_STAGES) > self._most_stages
+            self._most_stages = min(most, MOST_STAGES)
+            if grows:
+                self._notify()
 
     def run_here(self, upto: JobId, leave: Collection[str] = ()) -> None:
         """Brings every stage but those to leave to the job in the calling thread, inside `paused`."""
@@ -197,7 +301,11 @@ class Executor:
             for end in range(after + 1, upto + 1) if each_job else self._ends(after, upto):
                 failed |= run_stages(stages, JobId(end), self._batches, self._flows.flow_of, left)
             with self._changed:
-                self._failures = failed
+                self._failures = {
+                    stage.name: dict.fromkeys(stage.target.ranges, failed[stage.name])
+                    for stage in stages
+                    if stage.name in failed
+                }
 
     def close(self) -> None:
         """Starts nothing any more and waits until what runs is done; whoever waits is told."""
@@ -208,6 +316,23 @@ class Executor:
 
     # inside
 
+    def _redivide(self, stage: Stage) -> None:
+        """Where the ranges of a stage are others now, what was said of old ones is said of those in their place."""
+        old, new = self._maps[stage.name], stage.target.range_map
+        if old == new:
+            return
+        alike = old.kind == new.kind or 1 in (old.count, new.count)
+        before = {number: new.holding(old.keys_of([number])) if alike and old.bounds else new.all for number in old.all}
+        self._maps[stage.name] = new
+        wanted: dict[int, JobId] = {}
+        for number, job in self._wanted[stage.name].items():
+            for each in before[number]:
+                wanted[each] = max(job, wanted.get(each, job))
+        self._wanted[stage.name] = wanted
+        self._breadths.pop(stage.name, None)
+        failed = self._failures.pop(stage.name, {})
+        self._failures[stage.name] = {each: error for number, error in failed.items() for each in before[number]}
+
     def _notify(self) -> None:
         """Starts the stages that can go on, and has waiting queries look again; called with the lock held."""
         if not self._closed and not self._pauses:
@@ -217,60 +342,107 @@ class Executor:
 
     def _start(self) -> None:
         busy = sum(each.rows > 0 for each in self._running.values())
-        ready: list[tuple[Stage, JobId]] = []
-        idle: list[tuple[Stage, JobId]] = []
+        ready: list[tuple[Stage, Ranges, JobId]] = []
+        idle: list[tuple[Stage, Ranges, JobId]] = []
         for stage in self._flows.stages():
-            if busy < MOST_STAGES and stage.name not in self._running:
-                reach = self._reach(stage)
-                if reach is not None:
-                    found = self._running[stage.name] = self._input(stage, reach)
-                    (ready if found.rows else idle).append((stage, reach))
-                    busy += found.rows > 0
+            while busy < self._most_stages and (reach := self._reach(stage)) is not None:
+                self._healing -= {(stage.name, number) for number in reach[0]}
+                found = self._running[stage.name, reach[0]] = self._input(within(stage, reach[0]), reach[1])
+                (ready if found.rows else idle).append((stage, *reach))
+                busy += found.rows > 0
         weights = zone_aware(list(self._running.values())) if ready else {}
-        for stage, reach in ready:
-            self._threads.submit(partial(self._work, [(stage, reach)], weights[stage.name]))
+        alongside = tuple(name for (name, _), each in self._running.items() if each.rows)
+        for stage, ranges, end in ready:
+            self._threads.submit(partial(self._work, [(stage, ranges, end)], weights[stage.name], alongside))
         if idle:
             # What nothing has changed for takes less than starting it.
             self._threads.submit(partial(self._work, idle))
 
-    def _ends(self, after: JobId, upto: JobId) -> list[JobId]:
-        """Where batches end."""
-        return batch_ends(self._batches.chain, self._sources.values(), after, upto, self._batches.many_rows)
+    def _ends(self, after: JobId, upto: JobId, share: float = 1.0) -> list[JobId]:
+        """Where batches end that take about this share of the rows."""
+        many_rows = int(self._batches.many_rows / share)
+        return batch_ends(self._batches.chain, self._sources.values(), after, upto, many_rows)
 
-    def _reach(self, stage: Stage) -> JobId | None:
-        """The job that the stage can go to now, if it is further than it is; called with the lock held."""
-        wanted = self._wanted.get(stage.name)
-        if wanted is None or wanted <= stage.target.through or stage.name in self._failures:
+    def _reach(self, stage: Stage) -> tuple[Ranges, JobId] | None:
+        """The ranges of the stage that can go on now, and the job that they can go to; called with the lock held.
+
+        Ranges at equal jobs go together, the slowest first. Of these, ranges that somebody wants who does not want all go by
+        themselves: whoever wants few does not wait for many. Other ranges of the stage may be on their way meanwhile.
+        """
+        wanted, failures = self._wanted.get(stage.name, {}), self._failures.get(stage.name, {})
+        throughs = stage.target.throughs
+        running = {number for name, ranges in self._running if name == stage.name for number in ranges}
+        behind = [
+            number
+            for number, job in wanted.items()
+            if throughs[number] < job and number not in failures and number not in running
+        ]
+        if not behind:
             return None
-        inputs = [self._tables.by_name.get(name) for name in stage.inputs]
-        if None in inputs:
+        if self._waits_for_rows(stage):
             return None
-        reach = min([wanted, *(table.through for table in inputs if table is not None)])
+        inputs = {name: self._tables.by_name.get(name) for name in stage.inputs}
+        if None in inputs.values():
+            return None
+        reaches = self._input_reaches(stage, [table for table in inputs.values() if table is not None])
+        missing = stage.target.missing
+        breadths, most = self._breadths.get(stage.name, {}), len(throughs)
+        groups: dict[tuple[JobId, bool, bool], list[int]] = {}
+        for number in behind:
+            # The job that failed would fail again: first its inputs go on to the one that may heal it.
+            least = throughs[number] + (2 if (stage.name, number) in self._healing else 1)
+            if number in missing and not isinstance(stage, ViewStage):
+                # Whoever left it out brings it back.
+                continue
+            if number in missing:
+                least = missing[number].due or self._batches.chain.newest + 1
+            if min(wanted[number], reaches[number]) >= least:
+                place = (throughs[number], number in missing, breadths.get(number, most) == most)
+                groups.setdefault(place, []).append(number)
+        if not groups:
+            return None
+        start, _, _ = first = min(groups)
+        reach = min(min(wanted[number], reaches[number]) for number in groups[first])
         zone = zone_of(stage)
         if zone is not None:
             others = [other.target.through for other in self._flows.stages() if zone_of(other) == zone]
             reach = JobId(min(reach, min(others) + 1))
-        return reach if reach > stage.target.through else None
+        return (frozenset(groups[first]), reach) if reach > start else None
 
-    def _work(self, stages: Sequence[tuple[Stage, JobId]], weight: int | None = None) -> None:
+    def _input_reaches(self, stage: Stage, inputs: Sequence[StoredTable]) -> list[JobId]:
+        """By range of the stage the job that what it reads has reached."""
+        aligned, newest = aligned_of(stage), self._batches.chain.newest
+        whole = min((table.through for table in inputs if table.name not in aligned), default=newest)
+        parts = [table.throughs for table in inputs if table.name in aligned]
+        return [min([whole, *(part[number] for part in parts)]) for number in range(len(stage.target.ranges))]
+
+    def _work(
+        self,
+        stages: Sequence[tuple[Stage, Ranges, JobId]],
+        weight: int | None = None,
+        alongside: tuple[str, ...] = (),
+    ) -> None:
         """Runs the stages one after the other; those that have something to do, each in a thread, have a share of Spark."""
-        failures: dict[str, BaseException] = {}
+        failures: dict[tuple[str, Ranges], dict[int, BaseException]] = {}
         try:
-            for stage, reach in stages:
+            for stage, ranges, reach in stages:
                 try:
-                    self._run(stage, reach, weight)
+                    failures[stage.name, ranges] = self._run(stage, ranges, reach, weight, alongside)
                 except Exception as error:
                     if not isinstance(error, FlowFailed):
                         _LOGGER.warning("stage stopped: stage=%s: %s", stage.name, error)
-                    failures[stage.name] = error
+                    failures[stage.name, ranges] = dict.fromkeys(ranges, error)
         finally:
             with self._changed:
-                live = self._flows.stages() if failures else []
-                for stage, _ in stages:
+                live = self._flows.stages() if any(failures.values()) else []
+                for stage, ranges, _ in stages:
+                    failed = failures.get((stage.name, ranges), {})
+                    if failed:
+                        stage.target.not_anew(frozenset(failed))
                     # One that was replaced meanwhile has failed in vain.
-                    if stage.name in failures and stage in live:
-                        self._failures[stage.name] = failures[stage.name]
-                    del self._running[stage.name]
+                    if failed and stage in live:
+                        self._failures.setdefault(stage.name, {}).update(failed)
+                    del self._running[stage.name, ranges]
                 self.executions += len(stages)
                 self._notify()
 
@@ -278,13 +450,26 @@ class Executor:
         """What the stage can work on now; called with the lock held."""
         return StageInput(stage.name, zone_of(stage), input_rows(stage, reach, self._batches.chain, self._tables))
 
-    def _run(self, stage: Stage, reach: JobId, weight: int | None) -> None:
-        after, began = stage.target.through, time.monotonic()
+    def _run(
+        self, stage: Stage, ranges: Ranges, reach: JobId, weight: int | None, alongside: tuple[str, ...]
+    ) -> dict[int, BaseException]:
+        """Brings ranges of a stage to a job; gives why some of several did not get there."""
+        part = within(stage, ranges)
+        after, began = part.target.through, time.monotonic()
         before = self.ways.last.get(stage.name)
+        failures: dict[int, BaseException] = {}
         try:
-            with self._batches.open(None if weight is None else pool(weight)) as batch:
-                end = reach if zone_of(stage) is not None else self._ends(after, reach)[0]
-                advance(stage, end, batch, self._flows.flow_of(stage))
+            parts = self._flows.parts_of(stage.name) if len(alongside) > 1 else ()
+            with self._batches.open(None if weight is None else pool(weight), alongside, parts) as batch:
+                share = len(ranges) / len(stage.target.ranges)
+                whole = zone_of(stage) is not None or part.target.missing
+                end = reach if whole else self._ends(after, reach, share)[0]
+                try:
+                    advance(part, end, batch, self._flows.flow_of(stage))
+                except FlowFailed:
+                    if len(ranges) == 1 or runs_whole(stage):
+                        raise
+                    failures = self._advance_each(stage, ranges, end, batch)
                 if batch.has_views:
                     # The table is there: nobody waits until the views of the batch are dropped.
                     with self._changed:
@@ -292,7 +477,21 @@ class Executor:
         finally:
             choice = self.ways.last.get(stage.name)
             choice = None if choice is before else choice
-            self.runs.append(StageRun(stage.name, after, stage.target.through, time.monotonic() - began, choice))
+            took = time.monotonic() - began
+            self.runs.append(StageRun(stage.name, after, part.target.through, took, choice, ranges))
             if choice is not None:
                 with self._changed:
                     self.taken[choice.way] += 1
+        return failures
+
+    def _advance_each(self, stage: Stage, ranges: Ranges, upto: JobId, batch: Batch) -> dict[int, BaseException]:
+        """Brings each range there by itself: what fails is some range's."""
+        failures: dict[int, BaseException] = {}
+        for number in sorted(ranges):
+            part = within(stage, frozenset({number}))
+            try:
+                if part.target.through < upto:
+                    advance(part, upto, batch, self._flows.flow_of(stage))
+            except FlowFailed as failure:
+                failures[number] = failure
+        return failures

@@ -15,6 +15,7 @@ from headgate.delta.changes import JobId
 from headgate.runtime.spark.pools import WEIGHTS
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage
+from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.jobs import JobChain
 from headgate.runtime.tables.tables import Tables
 
@@ -53,12 +54,14 @@ def input_rows(stage: Stage, upto: JobId, chain: JobChain, tables: Tables) -> in
     """Changes of the stage's inputs that the stage has not taken; of an input that is behind, those that the input has."""
     after = stage.target.through
     if isinstance(stage, ReplicaStage):
-        name = stage.source.name
-        between = chain.position(name, after), chain.position(name, upto)
-        return sum(found.rows.get(stage.table, 0) for found in stage.source.log.transactions(*between))
+        return stage.size(after, upto, chain).rows
     rows = 0
     for name in stage.inputs:
-        table = tables.get(name)
+        table = stage.table(name) if isinstance(stage, ViewStage) else tables.get(name)
+        if stage.target.missing:
+            # It is made anew from all rows.
+            rows += table.count(upto)
+            continue
         changes = table.changes(after, JobId(min(upto, table.through))) if table.through > after else None
         rows += 0 if changes is None else changes.rows
     return rows

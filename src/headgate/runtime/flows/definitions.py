@@ -13,7 +13,7 @@ from headgate.delta.changes import BEGINNING, COMMIT_AT, START_AT
 from headgate.errors import FlowError, Location, Problems, all_problems
 from headgate.sql.lower import lower_view
 from headgate.sql.ordering import order_flows, view_inputs
-from headgate.sql.scope import Catalog
+from headgate.sql.scope import TableCatalog
 from headgate.sql.statements import CreateAutoCdc, CreateStreamingTable, CreateView, Statement, parse_statements
 
 Made = TypeVar("Made")
@@ -72,7 +72,7 @@ class ViewReader(Protocol):
 class PlainReader:
     """Reads views without Spark: what only Spark can read is a mistake to it."""
 
-    catalog: Catalog
+    catalog: TableCatalog
 
     def tables_of(self, view: CreateView) -> tuple[str, ...]:
         return view_inputs(view)
@@ -172,6 +172,7 @@ def auto_cdc(statement: CreateAutoCdc, tables: Sequence[CreateStreamingTable]) -
         sequence_by=statement.sequence_by,
         track=statement.track,
         track_except=statement.track_except or (),
+        expectations=target.expectations,
     )
 
 
@@ -179,6 +180,10 @@ def fingerprint(flow: Flow, *types: str) -> str:
     """Equal for definitions that compute the same way into the same columns."""
     if isinstance(flow, MaterializedView):
         content = repr((flow.name, flow.result, flow.outputs, types))
+        failing = [each.condition for each in flow.expectations if each.action == "fail"]
+        if failing:
+            # All rows have to be looked at again when there is another one.
+            content += repr(failing)
         if COMMIT_AT in content or START_AT in content:
             # What it makes of rows of an initial load is a function of the beginning of time, too.
             content += BEGINNING.isoformat()

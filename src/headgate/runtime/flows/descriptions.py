@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from headgate.dataflow.flow import AutoCdc, MaterializedView
+from headgate.dataflow.graph import Fragment
+from headgate.dataflow.lineage import value_columns
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.stages.procedures import ProcedureStage
 from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog
@@ -30,6 +34,41 @@ class TableDescription:
     key: tuple[str, ...] | None
     reads: tuple[str, ...]
     """The tables that it derives from; none for one that is captured."""
+    definition: str | None = None
+    """The query of a view, as it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    table: str
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Which columns a table's columns are made of."""
+
+    table: str
+    columns: Mapping[str, tuple[TableColumn, ...] | None]
+    """By column; none for a table that is captured, None where only the whole query is known."""
+
+
+def lineage_of(name: str, catalog: WarehouseCatalog, flows: FlowSet) -> Lineage:
+    """The lineage of a table that there is."""
+    entry = catalog.find(name)
+    assert entry is not None
+    plan = flows.plan_of(name)
+    found: dict[str, tuple[TableColumn, ...] | None] = {}
+    for column in entry.schema.names:
+        if plan is None:
+            found[column] = ()
+        elif isinstance(plan.flow, AutoCdc):
+            found[column] = (TableColumn(plan.flow.source, column),)
+        elif isinstance(plan.flow.result, Fragment):
+            found[column] = None
+        else:
+            found[column] = tuple(TableColumn(*each) for each in sorted(value_columns(plan.flow.result, column)))
+    return Lineage(entry.name, found)
 
 
 def describe_tables(catalog: WarehouseCatalog, flows: FlowSet) -> tuple[TableDescription, ...]:
@@ -43,4 +82,5 @@ def _described(entry: TableEntry, flows: FlowSet, called_on: str | None) -> Tabl
     kind: TableKind = "flow" if plan is not None else "source" if called_on is None else "procedure"
     reads = plan.tables_read if plan is not None else () if called_on is None else (called_on,)
     columns = tuple(ColumnDescription(field.name, field.dataType.simpleString()) for field in entry.schema.fields)
-    return TableDescription(entry.name, kind, columns, entry.key, reads)
+    view = plan.flow if plan is not None and isinstance(plan.flow, MaterializedView) else None
+    return TableDescription(entry.name, kind, columns, entry.key, reads, None if view is None else view.text)

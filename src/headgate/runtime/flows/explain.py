@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.dataflow.flow import AutoCdc
 from headgate.dataflow.graph import Aggregate, Node, Scan
 from headgate.dataflow.typed_graph import TypedGraph
 from headgate.runtime.flows.flows import RunningFlow
+from headgate.runtime.flows.range_status import range_status
 from headgate.runtime.stages.view_stage import ViewStage
-from headgate.runtime.stages.ways import Choice
+from headgate.runtime.stages.ways import WayChoice
 from headgate.runtime.tables.stored import StoredTable
 from headgate.warehouse.versioned import VersionedTable
 
@@ -36,6 +37,8 @@ class Explanation:
     states: tuple[StoredBytes, ...]
     ways: Mapping[str, str]
     """By table how its latest batch was taken, and why."""
+    ranges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By table its ranges, and per scan whether it is aligned, and why."""
 
     def __str__(self) -> str:
         kind = "incremental" if self.is_incremental else "partly incremental"
@@ -46,11 +49,15 @@ class Explanation:
             if found:
                 lines.append(f"  {title}:")
                 lines += [f"    {table.name}: {table.rows:,} rows, {table.bytes:,} bytes" for table in found]
+        for table, found_lines in self.ranges.items():
+            lines += [f"  {table}: {found_lines[0]}", *(f"  {line}" for line in found_lines[1:])]
         lines += [f"  latest batch of {table}: {way}" for table, way in self.ways.items()]
         return "\n".join(lines)
 
 
-def explain_flow(flow: RunningFlow, stored: Callable[[str], StoredTable], choices: Mapping[str, Choice]) -> Explanation:
+def explain_flow(
+    flow: RunningFlow, stored: Callable[[str], StoredTable], choices: Mapping[str, WayChoice]
+) -> Explanation:
     """`choices`: by stage how its latest batch was taken."""
     plan = flow.plan
     ways = {stage.name: str(choices[stage.name]) for stage in flow.stages if stage.name in choices}
@@ -81,8 +88,23 @@ def explain_flow(flow: RunningFlow, stored: Callable[[str], StoredTable], choice
                 lines.append(f"  {name}: all of {node.table}")
     reasons = plan.fragment.reasons if plan.fragment is not None else ()
     return Explanation(
-        plan.name, plan.fragment is None, reasons, "\n".join(lines), tuple(arrangements), tuple(states), ways
+        plan.name,
+        plan.fragment is None,
+        reasons,
+        "\n".join(lines),
+        tuple(arrangements),
+        tuple(states),
+        ways,
+        _ranges(flow),
     )
+
+
+def _ranges(flow: RunningFlow) -> dict[str, tuple[str, ...]]:
+    return {
+        stage.name: tuple(range_status(stage.target, stage).lines())
+        for stage in flow.stages
+        if isinstance(stage, ViewStage)
+    }
 
 
 def _size(table: VersionedTable, name: str) -> StoredBytes:

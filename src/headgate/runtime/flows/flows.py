@@ -12,15 +12,18 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import ParseException, PySparkException
 from pyspark.sql.types import AtomicType, StructType, TimestampType
 
+from headgate.config.platforms import SPARK
 from headgate.dataflow.accumulators import GROUP
+from headgate.dataflow.cutting import Cut, cut_behind, find_places
 from headgate.dataflow.demands import Demand, demands
 from headgate.dataflow.flow import AutoCdc, Flow, MaterializedView
 from headgate.dataflow.graph import Fragment, Node, Scan, kept, scanned_tables
 from headgate.dataflow.typed_graph import TypedGraph, typed
-from headgate.delta.changes import COPY, ROW_HASH, SURROGATE_KEY, JobId
+from headgate.delta.changes import COPY, NO_JOB, ROW_HASH, SURROGATE_KEY, JobId
 from headgate.errors import FlowError
 from headgate.runtime.flows.analyses import Analyses
 from headgate.runtime.flows.definitions import fingerprint
+from headgate.runtime.flows.range_maps import own_range_column
 from headgate.runtime.spark.problems import refusal
 from headgate.runtime.stages.dimension_stage import DimensionStage, event_log
 from headgate.runtime.stages.replica_stage import ReplicaStage
@@ -34,7 +37,7 @@ from headgate.sql.names import did_you_mean, substituted
 from headgate.sql.positions import Unread
 from headgate.sql.references import TableReference, TableText, read_tables
 from headgate.sql.relations import UnknownTableInFlow
-from headgate.sql.statements import CreateView
+from headgate.sql.statements import ADVISE, PLACE, RANGE_COLUMN, CreateView
 from headgate.sql.uniqueness import unique_keys
 from headgate.warehouse.spark_errors import reason_of
 from headgate.warehouse.spec import TableSpec
@@ -63,6 +66,12 @@ class FlowPlan:
     dimension: TableSpec | None = None
     events: TableSpec | None = None
     """The log of a dimension whose versions a column orders."""
+    definition: str = ""
+    """Of the flow without a cut: equal for plans that give the same rows."""
+    cut: Cut | None = None
+    """The results that are stored instead of the whole one, as advised; empty for none."""
+    uncut: TypedGraph | None = None
+    """The graph of a view that is, or without its cut would be, kept incrementally."""
 
     @property
     def name(self) -> str:
@@ -77,6 +86,12 @@ class FlowPlan:
         return tuple(dict.fromkeys(table for node in nodes for table in scanned_tables(node)))
 
     @property
+    def read_when_asked(self) -> tuple[str, ...]:
+        """The tables that its fragment reads as they are."""
+        inputs = self.fragment.inputs if self.fragment is not None else ()
+        return tuple(node.table for _, node in inputs if isinstance(node, Scan))
+
+    @property
     def fragment(self) -> Fragment | None:
         if isinstance(self.flow, MaterializedView) and isinstance(self.flow.result, Fragment):
             return self.flow.result
@@ -89,6 +104,13 @@ class RunningFlow:
     generation: int
     stages: list[Stage]
     demands: frozenset[Demand] = field(default_factory=frozenset)
+    built_at: JobId = NO_JOB
+    """The job, if it was built since the warehouse was opened."""
+
+    @property
+    def since(self) -> JobId:
+        """The first job that it has; what is run when it is read has those that its tables have."""
+        return self.built_at if self.stages else NO_JOB
 
     def tables(self) -> Iterator[StoredTable]:
         for stage in self.stages:
@@ -104,6 +126,8 @@ class KnownView:
     entries: list[TableEntry | None] | None = None
     flow: MaterializedView | None = None
     plan: FlowPlan | None = None
+    cut_plan: FlowPlan | None = None
+    """The plan with the cut that was asked for last."""
 
 
 class Planner:
@@ -160,18 +184,51 @@ class Planner:
             _LOGGER.info("flow %s cannot be lowered", view.name, exc_info=True)
             return self._as_written(view, "headgate cannot make an incremental form of it")
 
-    def plan(self, flow: Flow, inputs: Mapping[str, str]) -> FlowPlan:
-        """Plans one flow; `inputs` are the fingerprints of the flows that it may read."""
+    def plan(self, flow: Flow, inputs: Mapping[str, str], cut: Cut | None = None) -> FlowPlan:
+        """Plans one flow; `inputs` are the fingerprints of the flows that it may read.
+
+        A cut that the flow does not have (any more), or cannot be made, leaves it whole.
+        """
         if isinstance(flow, AutoCdc):
             return self._dimension(flow)
         known = self._known.get(flow.name)
         plan = known.plan if known is not None and known.flow is flow else None
         if plan is None:
             plan = self._judged(flow)
+            _check_ranges(plan, flow)
             if known is not None and known.flow is flow:
                 known.plan = plan
         read = [f"{table}={inputs[table]}" for table in plan.tables_read if table in inputs]
-        return replace(plan, fingerprint=fingerprint(plan.flow, plan.entry.schema.simpleString(), *read))
+        definition = fingerprint(plan.flow, plan.entry.schema.simpleString(), *read)
+        cut_plan = None if cut is None else self._cut(plan, cut, known)
+        if cut_plan is not None:
+            made = fingerprint(cut_plan.flow, cut_plan.entry.schema.simpleString(), definition)
+            return replace(cut_plan, fingerprint=made, definition=definition)
+        return replace(plan, fingerprint=definition, definition=definition)
+
+    def _cut(self, plan: FlowPlan, cut: Cut, known: KnownView | None) -> FlowPlan | None:
+        """The plan with stored results behind these operators instead of its whole one; None where that cannot be."""
+        if known is not None and known.cut_plan is not None and known.plan is plan and known.cut_plan.cut == cut:
+            return known.cut_plan
+        flow, graph = plan.flow, plan.uncut
+        if graph is None or not isinstance(flow, MaterializedView) or why_whole(flow) is not None:
+            return None
+        places = find_places(graph.root, cut)
+        if places is None:
+            return None
+        fragment = cut_behind(graph, flow.outputs, places, "as advised, this part runs when it is read")
+        try:
+            found = self._view(replace(flow, result=fragment))
+        except (PySparkException, Py4JJavaError, FlowError) as error:
+            _LOGGER.warning("flow %s cannot be cut: %s", flow.name, error)
+            return None
+        if [field.dataType for field in found.entry.schema] != [field.dataType for field in plan.entry.schema]:
+            _LOGGER.warning("flow %s is not cut: its columns would have other types", flow.name)
+            return None
+        found = replace(found, entry=replace(found.entry, schema=plan.entry.schema), cut=cut, uncut=graph)
+        if known is not None:
+            known.cut_plan = found
+        return found
 
     def _judged(self, flow: MaterializedView) -> FlowPlan:
         try:
@@ -280,7 +337,14 @@ class Planner:
             visible = StructType([plan.spec.schema[name] for name in flow.outputs])
             key = None if ROW_HASH in plan.spec.key else plan.spec.key
             entry = TableEntry(flow.name, visible, StructType(), key)
-            return FlowPlan(flow, entry, "", (plan,))
+            return FlowPlan(flow, entry, "", (plan,), uncut=plan.graph)
+        failing = [each for each in flow.expectations if each.action == "fail"]
+        if failing:
+            raise FlowError(
+                f"constraint {failing[0].name} cannot fail: {flow.name} is run when it is read ({flow.result.reasons[0]})",
+                where=failing[0].where,
+                hint="write ON VIOLATION DROP or WARN, or keep the view incremental",
+            )
         plans = []
         mapping = {}
         for name, node in flow.result.inputs:
@@ -318,8 +382,20 @@ class Planner:
         return ViewPlan(table, graph, TableSpec(table, schema, key), tuple(states))
 
 
+def why_whole(flow: MaterializedView) -> str | None:
+    """Why the flow's whole result has to be stored, if its definition says so."""
+    if flow.properties.get(ADVISE) == "never":
+        return "its 'advise' is 'never'"
+    if flow.properties.get(PLACE, SPARK).casefold() != SPARK:
+        return f"it is placed at {flow.properties[PLACE]}"
+    failing = next((each.name for each in flow.expectations if each.action == "fail"), None)
+    return None if failing is None else f"constraint {failing} has to look at every job's rows"
+
+
 def _statement(flow: MaterializedView) -> CreateView:
-    return CreateView(flow.name, flow.text, flow.where, flow.query_where, flow.properties)
+    return CreateView(
+        flow.name, flow.text, flow.where, flow.query_where, flow.properties, expectations=flow.expectations
+    )
 
 
 def _spelled(flow: AutoCdc, source: TableEntry) -> AutoCdc:
@@ -382,9 +458,23 @@ def open_flow(
         }
         path = table_path(view.table, generation)
         target = opened(path if plan.fragment is None else f"{INTERNAL}/inputs/{path}", view.spec)
-        stages.append(ViewStage(plan.name, view.graph, target, states, by_name, newest_commit_at))
+        expectations = plan.flow.expectations if plan.fragment is None else ()
+        stages.append(ViewStage(plan.name, view.graph, target, states, by_name, newest_commit_at, expectations))
         wanted |= demands(view.graph)
     return RunningFlow(plan, generation, stages, frozenset(wanted))
+
+
+def _check_ranges(plan: FlowPlan, flow: MaterializedView) -> None:
+    column = flow.properties.get(RANGE_COLUMN)
+    if column is None:
+        return
+    if plan.fragment is not None:
+        raise FlowError(
+            f"{flow.name} cannot have ranges: it is run when it is read, and nothing of it is stored",
+            where=flow.where,
+            hint=f"leave '{RANGE_COLUMN}' out; `headgate explain` tells why it is not kept",
+        )
+    own_range_column(next(view.spec for view in plan.views if view.table == plan.name), column, flow.where)
 
 
 def table_path(name: str, generation: int) -> str:

@@ -18,6 +18,7 @@ from headgate.capture.source import Source, SourceTable
 from headgate.dataflow.relation import quoted
 from headgate.delta.changes import ROW_NUMBER, JobId
 from headgate.errors import ConfigError, CorruptWarehouse, DefiniteError, FlowFailed
+from headgate.runtime.flows.range_maps import RangeMaps
 from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.replica_stage import ReplicaStage
@@ -40,6 +41,7 @@ class Replicas:
     _journal: Journal
     _batches: BatchFactory
     _materializer: Materializer
+    range_maps: RangeMaps
     stages: dict[str, ReplicaStage] = field(default_factory=dict, init=False)
 
     def open(self, source: Source, names: Iterable[str], newest: JobId) -> None:
@@ -172,6 +174,7 @@ class Replicas:
             described = self._described(full, wider, JobId(self._journal.records.sources[full]["since"]), generation)
             self._materializer.checkpoint([(fresh.main, job)], [(SOURCE_TABLE, described), *forgotten, *more])
         self._delete_forgotten(full)
+        fresh.divide(self.range_maps.of_source(old.source.name, wider.name, spec))
         self._tables.add(fresh)
         self.stages[full] = ReplicaStage(old.source, wider.name, fresh)
         self._catalog.add(source_entry(full, wider))
@@ -185,6 +188,17 @@ class Replicas:
                 dimension,
                 table,
             )
+
+    def pass_unloaded(self, names: Collection[str], job: JobId) -> None:
+        """Takes those of the tables without first rows to a job as they are, empty and not to be read there; no stage runs meanwhile.
+
+        A flow that is built over such a table begins at that job, and gets the first rows as changes.
+        """
+        for stage in [stage for name, stage in self.stages.items() if name in names]:
+            begins = stage.begins_at(self._journal.chain)
+            if begins is not None and stage.target.through < job < begins:
+                stage.target.skip_to(begins)
+                stage.target.apply(None, job)
 
     def stopped(self) -> list[FlowFailed]:
         """Tables that cannot be followed any further, whether a job has come to that point or not."""
@@ -208,6 +222,7 @@ class Replicas:
         except CorruptWarehouse as damage:
             self.set_aside(full, damage)
             return
+        stored.divide(self.range_maps.of_source(source.name, name, stored.spec))
         self._tables.add(stored)
         self.stages[full] = ReplicaStage(source, name, stored)
         self._catalog.add(source_entry(full, table))

@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 from headgate.delta.changes import JobId
 from headgate.errors import SnapshotGone, TooStale
 from headgate.runtime.reading.query_work import Interruption, TimeIsOver
-from headgate.runtime.reading.reads import Rows
-from headgate.runtime.reading.result import Result
+from headgate.runtime.reading.reads import AnswerRows
+from headgate.runtime.reading.result import PickedResult, Result
 from headgate.runtime.reading.spark_reading import SparkReading
 from headgate.runtime.spark.partitions import Batches, ReadLimit
 from headgate.runtime.spark.problems import query_problem
@@ -37,7 +37,7 @@ class SnapshotAnswer:
         result: Result,
         job: JobId,
         storage: Folder,
-        rows: Rows,
+        rows: AnswerRows,
         reading: SparkReading,
         release: Callable[[], None],
         interruption: Interruption | None = None,
@@ -76,6 +76,11 @@ class SnapshotAnswer:
         return self._result.schema
 
     @property
+    def kept(self) -> str:
+        """Of which kept answer the rows are, in words; empty if the query is read as written."""
+        return self._result.origin
+
+    @property
     def is_open(self) -> bool:
         return self._finalizer.alive
 
@@ -95,6 +100,9 @@ class SnapshotAnswer:
         query at the same snapshot are read once.
         """
         limit = limit or ReadLimit()
+        if isinstance(self._result, PickedResult):
+            self._require_open()
+            return self._result.read(limit)
         with self._timed() as until:
             work, interruption = self._reading.work, self._interruption
 

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Hashable, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
+from functools import partial
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from headgate.config.live import LiveProject
 from headgate.dataflow.graph import Scan
 from headgate.dataflow.relation import column_list, quoted
 from headgate.delta.changes import JobId
 from headgate.errors import Location, SnapshotGone, UnknownTable
-from headgate.runtime.flows.flows import FlowPlan
+from headgate.ranges.key_set import ALL, KeySet
+from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
+from headgate.runtime.flows.flows import FlowPlan, RunningFlow
+from headgate.runtime.flows.range_status import missing_reasons, range_jobs
 from headgate.runtime.reading.answer import SnapshotAnswer
+from headgate.runtime.reading.kept_answers import Asked, KeptAnswers
+from headgate.runtime.reading.narrowing import Narrowing, Unnarrowed
 from headgate.runtime.reading.picking import picked_rows
 from headgate.runtime.reading.query_work import Interruption, Turn
 from headgate.runtime.reading.reads import Reads
 from headgate.runtime.reading.result import PickedResult, PlannedResult, Result
 from headgate.runtime.reading.spark_reading import SparkReading
+from headgate.runtime.recent import RecentTimes
 from headgate.runtime.signal import Signal
 from headgate.runtime.spark.parser import SparkParser
 from headgate.runtime.spark.problems import query_problem
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.spark.views import Views
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.journal import Journal
@@ -35,7 +46,7 @@ from headgate.sql.guard import require_select
 from headgate.sql.names import substituted
 from headgate.sql.positions import Unread
 from headgate.sql.references import Edited, TableText, read_tables
-from headgate.warehouse.local import local_frame
+from headgate.warehouse.local import empty_frame, local_frame
 from headgate.warehouse.problems import storage_problems, translate
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.versioned import Pin
@@ -51,43 +62,61 @@ class Reader:
         catalog: WarehouseCatalog,
         tables: Tables,
         journal: Journal,
-        plan: Callable[[str], FlowPlan | None],
+        flows: FlowSet,
         storage: Folder,
         signal: Signal,
+        settings: LiveProject,
     ) -> None:
         self._catalog = catalog
         self._tables = tables
         self._stored = tables.get
         self._journal = journal
-        self._plan = plan
+        self._flows = flows
+        self._plan = flows.plan_of
         self._storage = storage
         self.reads = Reads(signal)
+        self.kept = KeptAnswers(settings, catalog)
+        self._narrowing = Narrowing(lambda: self._session)
+        self.asked: Counter[str] = Counter()
+        """By table, how often it was read."""
         self._evaluating = Turn()
         self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
 
-    def begin(self, session: SparkSession, reading: SparkReading) -> None:
+    def begin(self, sessions: SparkSessions, reading: SparkReading) -> None:
         """Spark is there: from now on queries can be read."""
-        self._session = session
+        self._session = sessions.query
         self._reading = reading
-        self._parser = SparkParser(session)
+        self._parser = SparkParser(sessions.query)
+        self.kept.begin(sessions, reading)
 
-    def through(self, table: str) -> JobId:
-        """The newest job at which the table can be read."""
-        plan = self._plan(table)
-        if plan is None or plan.fragment is None:
-            return self._stored(table).through
-        inputs = [self._input_through(plan, name, node) for name, node in plan.fragment.inputs]
-        return min(inputs, default=self._journal.chain.newest)
+    @property
+    def times(self) -> RecentTimes:
+        """How long planning and reading took in Spark."""
+        return self._reading.work.times
 
-    def oldest(self, tables: Collection[str]) -> JobId:
-        """The oldest job that all of the tables still hold."""
-        stored = [found for table in tables for found in self._stored_tables(table)]
-        return max((found.readable_from for found in stored), default=JobId(0))
+    def through(self, table: str, keys: Mapping[str, KeySet] = NO_KEYS) -> JobId:
+        """The newest job at which the table can be read, or those of its rows that have these keys."""
+        stored = self._stored_tables(table)
+        return min(
+            (found.through_of(keys.get(found.name, ALL)) for found in stored), default=self._journal.chain.newest
+        )
 
-    def _input_through(self, plan: FlowPlan, name: str, node: object) -> JobId:
-        if isinstance(node, Scan):
-            return self.through(node.table)
-        return self._stored(f"{plan.name}.{name}").through
+    def ranges(self, table: str) -> dict[str, JobId]:
+        return range_jobs(self._stored_tables(table))
+
+    def missing(self, table: str) -> dict[str, str]:
+        return missing_reasons(self._stored_tables(table))
+
+    def oldest(self, tables: Collection[str], keys: Mapping[str, KeySet] = NO_KEYS) -> JobId:
+        """The oldest job that all of the tables still hold, or those of their rows that have these keys."""
+        return max((self._oldest(table, keys) for table in tables), default=JobId(0))
+
+    def _oldest(self, name: str, keys: Mapping[str, KeySet]) -> JobId:
+        flow = self._flows.first(name)
+        if flow is None:
+            return self._stored(name).readable_from(keys.get(name, ALL))
+        stored = [stage.target.readable_from(keys.get(stage.target.name, ALL)) for stage in flow.stages]
+        return max([flow.since, *stored, *(self._oldest(below, keys) for below in flow.plan.read_when_asked)])
 
     def read(self, text: str) -> TableText:
         """The query and where it names tables; a DefiniteError that says why it may not be run."""
@@ -100,14 +129,63 @@ class Reader:
     def tables_of(self, query: TableText) -> tuple[str, ...]:
         """The tables that a query names, each once."""
         return tuple(
-            dict.fromkeys(self._known(each.name, _QUERY.within(query.text, each.start)) for each in query.references)
+            dict.fromkeys(
+                self.require_known(each.name, _QUERY.within(query.text, each.start)) for each in query.references
+            )
         )
 
-    def pin(self, names: Collection[str], job: JobId | None) -> Snapshot:
-        """The tables at one job, by default the newest that all of them have reached, kept until it is released."""
+    def keys_of(self, query: TableText) -> Mapping[str, KeySet]:
+        """The keys that a query can depend on, of each stored table with ranges that it reads; of others all."""
+        if not query.is_repeatable:
+            # Spark would read the time, or chance, into the plan: another one than the query's.
+            return NO_KEYS
+        names = self.tables_of(query)
+        stored = [table for name in names for table in self._stored_tables(name)]
+        columns = {table.name: table.division.column for table in stored if table.division is not None}
+        if not columns:
+            return NO_KEYS
+        known = tuple(entry.fingerprint for name in names if (entry := self._plan(name)) is not None)
+
+        def text(relation: Callable[[str, StructType], str]) -> str:
+            return query.replaced(
+                lambda table: self._without_rows(self.require_known(table.name), table.hidden, relation)
+            ).text
+
+        try:
+            return self._narrowing.keys(columns, text, (query.text, known, tuple(columns.items())))
+        except Unnarrowed:
+            return NO_KEYS
+
+    def _without_rows(self, name: str, hidden: Collection[str], relation: Callable[[str, StructType], str]) -> str:
+        """A table, or what its fragment makes of tables, over relations without rows."""
+        entry, plan = self._catalog.find(name), self._plan(name)
+        assert entry is not None
+        shown = column_list([*entry.schema.names, *hidden])
+        if plan is not None and plan.fragment is not None and plan.fragment.context:
+            # What depends on the time is evaluated once per job, from all rows.
+            raise Unnarrowed
+        if plan is None or plan.fragment is None:
+            return f"(SELECT {shown} FROM {relation(name, entry.full_schema)})"
+        mapping = {}
+        for part, node in plan.fragment.inputs:
+            if isinstance(node, Scan):
+                below = self._without_rows(node.table, self._catalog.hidden(node.table), relation)
+                mapping[part] = f"(SELECT {node.select_list} FROM {below})"
+            else:
+                full = f"{plan.name}.{part}"
+                schema = StructType([self._stored(full).spec.schema[column] for column in node.columns])
+                mapping[part] = f"(SELECT {column_list(node.columns)} FROM {relation(full, schema)})"
+        return f"({substituted(plan.fragment.sql, mapping)})"
+
+    def pin(self, names: Collection[str], job: JobId | None, keys: Mapping[str, KeySet] = NO_KEYS) -> Snapshot:
+        """The tables at one job, by default the newest that all of them have reached, kept until it is released.
+
+        `keys` names the keys that are read of some: other ranges need not be there, and their rows are left out.
+        """
         with self._journal.lock:
-            chosen = min((self.through(name) for name in names), default=JobId(0)) if job is None else job
-            snapshot = Snapshot(self, chosen)
+            chosen = min((self.through(name, keys) for name in names), default=JobId(0)) if job is None else job
+            snapshot = Snapshot(self, chosen, keys)
+            self.asked.update(names)
             try:
                 for name in names:
                     snapshot.pin(name)
@@ -118,7 +196,8 @@ class Reader:
 
     def sql(self, query: TableText, job: JobId | None, interruption: Interruption | None = None) -> SnapshotAnswer:
         """Answers a SELECT from the snapshot of a job."""
-        return self.answer(query, self.pin(self.tables_of(query), job), interruption or Interruption())
+        snapshot = self.pin(self.tables_of(query), job, self.keys_of(query))
+        return self.answer(query, snapshot, interruption or Interruption())
 
     def answer(
         self, query: TableText, snapshot: Snapshot, interruption: Interruption, until: float | None = None
@@ -133,12 +212,22 @@ class Reader:
 
         def plan() -> DataFrame:
             nonlocal given
-            given = query.replaced(lambda table: snapshot.view(self._known(table.name), table.hidden))
+            given = query.replaced(lambda table: snapshot.view(self.require_known(table.name), table.hidden))
             return self._session.sql(given.text)
 
         def result() -> Result:
-            picked = self._picked(query, snapshot.job)
-            return PlannedResult(plan(), self._reading) if picked is None else PickedResult(*picked, plan)
+            picked = self._picked(query, snapshot)
+            if picked is not None:
+                return PickedResult(*picked, plan)
+            asked = self._asked(query, snapshot, plan)
+            kept = self.kept.answer(asked) if asked is not None else None
+            if kept is not None:
+                return PickedResult(kept.schema, kept.rows, plan, kept.origin)
+            began = time.monotonic()
+            frame = plan()
+            planned = time.monotonic() - began
+            observe = partial(self.kept.observe, query.text) if asked is not None else None
+            return PlannedResult(frame, self._reading, observe and (lambda seconds: observe(planned + seconds)))
 
         try:
             found = self._reading.work.run(result, interruption, until)
@@ -164,26 +253,88 @@ class Reader:
             snapshot.drop,
         )
 
-    def _picked(self, query: TableText, job: JobId) -> tuple[StructType, pa.Table] | None:
+    def _picked(self, query: TableText, snapshot: Snapshot) -> tuple[StructType, pa.Table] | None:
         """The rows of a query that does nothing but pick them; None when Spark is to read them."""
         if query.picks is None or len(query.references) != 1:
             return None
         reference = query.references[0]
         entry = self._catalog.find(reference.name)
-        if entry is None or entry.is_fragment:
+        if entry is None or entry.name not in snapshot.stored:
             return None
-        table = self._stored(entry.name).main
+        table = snapshot.part(entry.name).main
         shown = [column for column in table.spec.columns if column in entry.schema.names]
-        return picked_rows(query.picks, table, job, shown, reference.hidden)
+        return picked_rows(query.picks, table, snapshot.job, shown, reference.hidden)
 
-    def constant(self, rows: Sequence[tuple[str, ...]], columns: str) -> SnapshotAnswer:
+    def columns(self, query: TableText, interruption: Interruption) -> StructType:
+        """The columns that a SELECT has, as Spark says over empty tables; nothing is pinned or read."""
+        given: Edited | None = None
+
+        def plan() -> StructType:
+            nonlocal given
+            views = Views(self._session)
+            try:
+                given = query.replaced(
+                    lambda table: views.of_frame(self._empty(self.require_known(table.name), table.hidden))
+                )
+                return self._session.sql(given.text).schema
+            finally:
+                views.close()
+
+        try:
+            return self._reading.work.run(plan, interruption, None)
+        except (PySparkException, Py4JError) as error:
+            raise query_problem(error, query.text, given) from None
+
+    def _empty(self, name: str, hidden: Collection[str]) -> DataFrame:
+        entry = self._catalog.find(name)
+        assert entry is not None
+        named = [field for field in entry.hidden.fields if field.name in hidden]
+        return empty_frame(self._session, StructType([*entry.schema.fields, *named]))
+
+    def _asked(self, query: TableText, snapshot: Snapshot, frame: Callable[[], DataFrame]) -> Asked | None:
+        """The query, if it has the same rows whenever it is run and reads one stored table."""
+        if not query.is_repeatable or len(query.references) != 1 or query.references[0].hidden:
+            return None
+        entry = self._catalog.find(query.references[0].name)
+        table = None if entry is None else snapshot.stored.get(entry.name)
+        if entry is None or table is None:
+            return None
+        return Asked(
+            query.text, table, entry, snapshot.job, snapshot.interruption, lambda: snapshot.view(entry.name, ()), frame
+        )
+
+    def count(self, table: str) -> int | None:
+        """How many rows a stored table has at the newest job that it has reached; None for one that is run when read."""
+        plan = self._plan(table)
+        if plan is not None and plan.fragment is not None:
+            return None
+        stored = self._stored(table)
+        return stored.count(stored.level)
+
+    def plan_text(self, query: TableText) -> str:
+        """How Spark would read a query's tables as they are."""
+        with self.sql(query, None) as answer:
+            if isinstance(answer._result, PickedResult):
+                return "rows are picked by key in the driver, without Spark"
+            return str(answer.dataframe._jdf.queryExecution().simpleString())
+
+    def of_rows(
+        self, schema: StructType, rows: pa.Table, job: JobId, interruption: Interruption, text: str
+    ) -> SnapshotAnswer:
+        """Rows that were read elsewhere, of tables at a job."""
+        result = PickedResult(schema, rows, lambda: local_frame(self._session, rows, schema))
+        return SnapshotAnswer(
+            result, job, self._storage, self.reads.rows(), self._reading, lambda: None, interruption, text
+        )
+
+    def constant(self, rows: Sequence[tuple[object, ...]], columns: str) -> SnapshotAnswer:
         """Rows that come from no table."""
         frame = self._session.createDataFrame(list(rows), columns)
         result = PlannedResult(frame, self._reading)
         return SnapshotAnswer(result, JobId(0), self._storage, self.reads.rows(), self._reading, lambda: None)
 
     def table(self, name: str, job: JobId | None) -> SnapshotAnswer:
-        known = self._known(name)
+        known = self.require_known(name)
         snapshot = self.pin([known], job)
         try:
             with storage_problems(self._storage):
@@ -202,7 +353,8 @@ class Reader:
             drop=snapshot.drop,
         )
 
-    def _known(self, name: str, where: Location | None = None) -> str:
+    def require_known(self, name: str, where: Location | None = None) -> str:
+        """The table's name as it is spelled; raises when there is none."""
         entry = self._catalog.find(name)
         if entry is None and (damage := self._tables.find_damaged(name)) is not None:
             raise copy(damage)
@@ -225,9 +377,9 @@ class Reader:
         return found
 
     def _frame(self, snapshot: Snapshot, name: str, job: JobId) -> DataFrame:
-        plan = self._plan(name)
+        plan = snapshot.plan(name)
         if plan is None or plan.fragment is None:
-            return self._stored(name).main.frame(self._session, job)
+            return snapshot.part(name).main.frame(self._session, job)
         with self._evaluating.taken(snapshot.interruption):
             return self._fragment_frame(snapshot, plan, job)
 
@@ -245,7 +397,7 @@ class Reader:
                 below = snapshot.view(node.table, self._catalog.hidden(node.table))
                 mapping[name] = f"(SELECT {node.select_list} FROM {below})"
             else:
-                table = self._stored(f"{plan.name}.{name}")
+                table = snapshot.part(f"{plan.name}.{name}")
                 rows = snapshot.views.of_frame(table.main.frame(self._session, job))
                 mapping[name] = f"(SELECT {column_list(node.columns)} FROM {rows})"
         frame = self._session.sql(substituted(plan.fragment.sql, mapping))
@@ -255,7 +407,8 @@ class Reader:
         return frame
 
     def forget_before(self, job: JobId) -> None:
-        """Drops evaluated fragments of jobs that are no longer retained."""
+        """Drops kept answers and evaluated fragments of jobs that are no longer retained."""
+        self.kept.forget_before(job)
         with self._evaluating.taken(Interruption()):
             self._evaluated = {place: rows for place, rows in self._evaluated.items() if place[2] >= job}
 
@@ -263,9 +416,12 @@ class Reader:
 class Snapshot:
     """Tables at one job, pinned; as views when asked for."""
 
-    def __init__(self, reader: Reader, job: JobId) -> None:
+    def __init__(self, reader: Reader, job: JobId, keys: Mapping[str, KeySet]) -> None:
         self._reader = reader
         self.job = job
+        self._keys = keys
+        self._flows: dict[str, RunningFlow | None] = {}
+        self._tables: dict[str, StoredTable] = {}
         self.views = Views(reader._session)
         self.interruption = Interruption()
         """That of the query which reads the snapshot."""
@@ -274,15 +430,41 @@ class Snapshot:
         self._named: dict[tuple[str, ...], str] = {}
         self.definitions: list[str] = []
         """Of what is not stored but run for the query."""
+        self.stored: dict[str, StoredTable] = {}
+        """By name the pinned tables whose rows are stored, or the ranges of them that are read."""
 
     def pin(self, name: str) -> None:
-        for table in self._reader._stored_tables(name):
-            if table.skipped_to(self.job):
-                raise SnapshotGone(
-                    f"table {name} does not hold job {self.job}: a job failed on its data",
-                    hint=f"it holds jobs {table.readable_from} to {table.through}",
-                )
-            self._pins.append(table.main.pin(self.job))
+        """Pins what the table's rows come from, of the flow that has the job; later ones do not concern the snapshot."""
+        if name in self._flows:
+            return
+        flow = self._flows[name] = self._reader._flows.at(name, self.job)
+        if flow is None or flow.plan.fragment is None:
+            self.stored[name] = self._pin(name, self._reader._stored(name) if flow is None else flow.stages[0].target)
+            return
+        for stage in flow.stages:
+            self._pin(name, stage.target)
+        for below in flow.plan.read_when_asked:
+            self.pin(below)
+
+    def _pin(self, name: str, table: StoredTable) -> StoredTable:
+        keys = self._keys.get(table.name, ALL)
+        part = self._tables[table.name] = table.within(table.holding(keys))
+        for gap in table.gaps.at(self.job, keys):
+            raise SnapshotGone(
+                f"table {name} does not hold job {self.job}: {gap.reason}",
+                hint=f"it holds jobs {part.readable_from()} to {part.through}",
+            )
+        self._pins.append(part.main.pin(self.job))
+        return part
+
+    def plan(self, name: str) -> FlowPlan | None:
+        """The flow that the table's rows come from."""
+        flow = self._flows[name]
+        return None if flow is None else flow.plan
+
+    def part(self, name: str) -> StoredTable:
+        """A stored table that is pinned, or the ranges of it that are read."""
+        return self._tables[name]
 
     def view(self, name: str, hidden: Collection[str]) -> str:
         """A view of the table with the columns that `*` stands for and these hidden ones."""

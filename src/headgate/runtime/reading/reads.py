@@ -20,16 +20,16 @@ class Reads:
         self.running = 0
         """Answers whose rows are being read just now."""
         self._lock = threading.Lock()
-        self._rows: WeakValueDictionary[Hashable, Rows] = WeakValueDictionary()
+        self._rows: WeakValueDictionary[Hashable, AnswerRows] = WeakValueDictionary()
 
-    def rows(self, same: Hashable = None) -> Rows:
+    def rows(self, same: Hashable = None) -> AnswerRows:
         """The rows of an answer, shared with the open ones that are the same; None is the same as no other."""
         if same is None:
-            return Rows(self.counted)
+            return AnswerRows(self.counted)
         with self._lock:
             found = self._rows.get(same)
             if found is None:
-                self._rows[same] = found = Rows(self.counted)
+                self._rows[same] = found = AnswerRows(self.counted)
             return found
 
     @contextmanager
@@ -44,7 +44,7 @@ class Reads:
             self._signal.notify()
 
 
-class Rows:
+class AnswerRows:
     """The rows of one answer, or of several that are the same."""
 
     def __init__(self, counted: Callable[[], AbstractContextManager[None]]) -> None:
@@ -66,6 +66,6 @@ class Rows:
                     found = self._read[limit] = read()
             return found
 
-    def unread(self) -> Rows:
+    def unread(self) -> AnswerRows:
         """The same, to be held in its place once nobody reads it any more."""
-        return Rows(self.counted)
+        return AnswerRows(self.counted)

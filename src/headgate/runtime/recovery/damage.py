@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from headgate.capture.memory import MemorySource
 from headgate.capture.source import Source
-from headgate.errors import CorruptWarehouse, DefiniteError
+from headgate.errors import DefiniteError
 from headgate.runtime.flows.flows import FlowPlan
 from headgate.runtime.tables.journal import Entries
 from headgate.runtime.tables.records import FLOW, Records
@@ -20,7 +20,7 @@ BACKUP = "restore a backup: `headgate restore`"
 
 
 def fillable(
-    table: str, damage: CorruptWarehouse, sources: Mapping[str, Source], records: Records, above: Collection[FlowPlan]
+    table: str, damage: DefiniteError, sources: Mapping[str, Source], records: Records, above: Collection[FlowPlan]
 ) -> Source:
     """The source that a damaged table can be read from again; raises why there is none."""
     source = sources.get(table.partition(".")[0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,9 +21,10 @@ from deltalake.exceptions import DeltaError
 
 from headgate.capture.durable import full_disk_is_named, read_checked
 from headgate.capture.events import from_micros
-from headgate.capture.segments import FrameEntry, list_segments, scan_segment
+from headgate.capture.log_manifest import LogManifest, epochs
+from headgate.capture.segments import FrameEntry, list_segments, scan_segment, segment_number
 from headgate.errors import DefiniteError
-from headgate.runtime.tables.records import CHECKPOINT, FLOW, JOB_CLOSED
+from headgate.runtime.tables.records import CHECKPOINT, FLOW, JOB_CLOSED, STREAM
 from headgate.runtime.tables.tables import INTERNAL
 from headgate.warehouse.files import FileReader
 from headgate.warehouse.ledger import SPEC
@@ -34,7 +35,7 @@ from headgate.warehouse.store import DeltaStore
 
 LEDGER = f"{INTERNAL}/ledger"
 STREAMS = f"{INTERNAL}/streams"
-_KEPT_WHOLE = ("cursor", "trimmed", "lost")
+_KEPT_WHOLE = ("cursor", "trimmed", "lost", "partitions")
 """Small files beside a stream log's segments, which are replaced whole."""
 _MARK = "mark"
 """Written in place while the log grows: read before its segments, it tells of no more than they have."""
@@ -71,11 +72,12 @@ class Pinned:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """The newest stream log of a source: its folder below the storage, and its segments at a moment."""
+class EpochFolder:
+    """What one owner wrote of a stream log, at a moment: its folder below the storage, segments and small files."""
 
     folder: str
     segments: tuple[Part, ...]
+    small: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,8 @@ class Moment:
 
     storage: Path
     place: Path
-    streams: dict[str, Stream]
-    """By source."""
+    streams: dict[str, dict[int, EpochFolder]]
+    """By source and epoch."""
     others: tuple[Part, ...]
 
     @staticmethod
@@ -94,37 +96,45 @@ class Moment:
         others = [Part(f"{LEDGER}/{file.name}") for file in Folder.at(storage / LEDGER).files()]
         for part in others:
             link(storage / part.name, place / part.name)
-        streams: dict[str, Stream] = {}
+        streams: dict[str, dict[int, EpochFolder]] = {}
         for source in Folder.at(storage / STREAMS).folders():
-            folder = newest_epoch(storage / STREAMS / source)
-            if folder is None:
-                continue
-            streams[source], contents = _stream_at_a_moment(storage, folder)
-            for name, content in contents.items():
-                (place / name).parent.mkdir(parents=True, exist_ok=True)
-                (place / name).write_bytes(content)
-                others.append(Part(name, len(content)))
+            home = storage / STREAMS / source
+            streams[source] = {epoch: _at_a_moment(storage, place, home / str(epoch)) for epoch in epochs(home)}
         return Moment(storage, place, streams, tuple(others))
 
     def pin(self) -> Pinned:
         """Links all files that the ledger and the logs name; while nothing is vacuumed or trimmed."""
-        version, job, tables = _read_ledger(self.place / LEDGER)
+        version, job, tables, manifests = _read_ledger(self.place / LEDGER)
         parts = list(self.others)
         for path, table_version in tables.items():
             # A table that was replaced is deleted; its checkpoint stays in the ledger.
             if (self.storage / path / LOG).exists():
                 parts += _table_parts(self.storage, path, table_version)
         sources = {}
-        for source, stream in self.streams.items():
-            end, committed_at = _trimmed(self.place / stream.folder)
-            parts += stream.segments
-            for entry in _entries(self.storage, stream.segments):
+        for source, found in self.streams.items():
+            if not found:
+                continue
+            home = f"{STREAMS}/{source}"
+            # A log that an earlier version wrote lies whole in its newest folder.
+            manifest = manifests.get(source, LogManifest(max(found)))
+            if manifest.epoch not in found:
+                raise damaged(str(self.storage / home / str(manifest.epoch)), "the folder is missing")
+            newest = found[manifest.epoch]
+            end, committed_at = _trimmed(self.place / newest.folder)
+            segments = _segments(home, manifest, newest.segments, self.storage)
+            parts += [*newest.small, *segments]
+            blocks: dict[str, int] = {}
+            for entry in _entries(self.storage, segments):
                 if entry.header.position <= end:
                     continue
                 end, committed_at = entry.header.position, from_micros(entry.header.commit_at)
                 files = (side.name for sides in entry.header.files.values() for side in sides)
-                parts += [Part(f"{stream.folder}/files/{name}") for name in files]
-            sources[source] = SourceEnd(end, committed_at, (self.place / stream.folder / "cursor").exists())
+                parts += [Part(_file(self.storage, home, newest.folder, name)) for name in files]
+                for block in entry.blocks:
+                    blocks[block.segment] = max(blocks.get(block.segment, 0), block.end)
+            # Writers may add to them meanwhile.
+            parts += [Part(f"{home}/blocks/{name}", end) for name, end in blocks.items()]
+            sources[source] = SourceEnd(end, committed_at, (self.place / newest.folder / "cursor").exists())
         for part in parts:
             if not (self.place / part.name).exists():
                 link(self.storage / part.name, self.place / part.name)
@@ -137,14 +147,8 @@ def require_ledger(storage: Path) -> None:
         raise DefiniteError(f"there is no warehouse in {storage}", hint="give the `storage` folder of a project")
 
 
-def newest_epoch(home: Path) -> Path | None:
-    """The log as its last owner has it; see `streams`."""
-    epochs = [path for path in home.iterdir() if path.name.isdigit()]
-    return max(epochs, key=lambda path: int(path.name), default=None)
-
-
-def _stream_at_a_moment(storage: Path, folder: Path) -> tuple[Stream, dict[str, bytes]]:
-    """The segments with their sizes, and the small files by name.
+def _at_a_moment(storage: Path, place: Path, folder: Path) -> EpochFolder:
+    """The segments with their sizes, and the small files, copied.
 
     A cursor belongs to what the log holds at the same moment: one that runs ahead would skip transactions, one that
     lags behind may not know a table's columns. So it is read before and after, until it did not change meanwhile.
@@ -155,8 +159,25 @@ def _stream_at_a_moment(storage: Path, folder: Path) -> tuple[Stream, dict[str, 
         contents = _contents(folder)
         sizes = tuple(Part(f"{start}/{path.name}", path.stat().st_size) for path in list_segments(folder))
         if _contents(folder) == contents:
-            kept = contents | mark
-            return Stream(start, sizes), {f"{start}/{name}": content for name, content in kept.items()}
+            break
+    (place / start).mkdir(parents=True, exist_ok=True)
+    for name, content in (contents | mark).items():
+        (place / start / name).write_bytes(content)
+    small = tuple(Part(f"{start}/{name}", len(content)) for name, content in (contents | mark).items())
+    return EpochFolder(start, sizes, small)
+
+
+def _segments(home: str, manifest: LogManifest, own: tuple[Part, ...], storage: Path) -> list[Part]:
+    """The segments of the log, oldest first; those of former owners may have been let go."""
+    found = {segment_number(Path(name)): Part(f"{home}/{name}", size) for name, size in manifest.former}
+    found |= {segment_number(Path(part.name)): part for part in own}
+    return [found[number] for number in sorted(found) if (storage / found[number].name).exists()]
+
+
+def _file(storage: Path, home: str, folder: str, name: str) -> str:
+    """The file of a large transaction; an earlier version has it beside its segments."""
+    earlier = f"{folder}/files/{name}"
+    return earlier if (storage / earlier).exists() else f"{home}/files/{name}"
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -171,32 +192,37 @@ def _trimmed(folder: Path) -> tuple[int, datetime | None]:
     return int(found["position"]), from_micros(int(found["commit_at"]))
 
 
-def _entries(storage: Path, segments: tuple[Part, ...]) -> Iterator[FrameEntry]:
+def _entries(storage: Path, segments: Sequence[Part]) -> Iterator[FrameEntry]:
     """The frames that were whole at the moment."""
     for number, part in enumerate(segments, start=1):
         path = storage / part.name
         is_last = number == len(segments)
-        found = scan_segment(path, bodies=is_last)
+        found = scan_segment(path, bodies=is_last, limit=part.bytes)
         if found.problem is not None and not is_last:
             raise damaged(str(path), found.problem)
-        yield from (entry for entry in found.entries if part.bytes is None or entry.end <= part.bytes)
+        yield from found.entries
 
 
-def _read_ledger(folder: Path) -> tuple[int, int, dict[str, int]]:
-    """The version of the ledger, the newest job, and per table the version that counts."""
+def _read_ledger(folder: Path) -> tuple[int, int, dict[str, int], dict[str, LogManifest]]:
+    """The version of the ledger, the newest job, per table the version that counts, and per source the manifest of its log."""
     store = DeltaStore.open(Folder.at(folder), SPEC)
     job = 0
     tables: dict[str, int] = {}
     generations: dict[str, int] = {}
-    for row in FileReader(store.folder, SPEC).rows(store.index.files).sort_by("sequence").to_pylist():
+    manifests: dict[str, LogManifest] = {}
+    for row in FileReader(store.folder, SPEC).rows(store.index.paths).sort_by("sequence").to_pylist():
         if row["kind"] == JOB_CLOSED:
             job = int(json.loads(row["body"])["id"])
         elif row["kind"] == CHECKPOINT:
             tables |= {path: int(found[0]) for path, found in json.loads(row["body"])["tables"].items()}
+        elif row["kind"] == STREAM:
+            body = json.loads(row["body"])
+            manifests[body["source"]] = LogManifest.from_body(body)
         elif row["kind"] == FLOW:
             body = json.loads(row["body"])
             generations[body["name"]] = int(body["generation"])
-    return store.version, job, {path: found for path, found in tables.items() if not _is_replaced(path, generations)}
+    counting = {path: found for path, found in tables.items() if not _is_replaced(path, generations)}
+    return store.version, job, counting, manifests
 
 
 def _is_replaced(path: str, generations: Mapping[str, int]) -> bool:

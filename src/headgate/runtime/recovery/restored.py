@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from headgate.capture.log_manifest import epochs
+from headgate.config.files import FilesSourceSettings
 from headgate.config.settings import Project
 from headgate.config.sources import PostgresSourceSettings
 from headgate.errors import HeadgateError
 from headgate.remedies import in_words_of, spoken
-from headgate.runtime.recovery.pinned import STREAMS, SourceEnd, newest_epoch
+from headgate.runtime.recovery.pinned import STREAMS, SourceEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ def advice(name: str, end: SourceEnd, storage: Path, project: Project | None) ->
         remedy = "let them write it again"
     elif project is None:
         what = "whether its server has what follows was not asked"
+    elif isinstance(settings, FilesSourceSettings):
+        goes_on, what, remedy = True, "files that came later are taken when the warehouse is opened", None
     elif not isinstance(settings, PostgresSourceSettings):
         what, remedy = "the project has no such database", "open the warehouse with the project that it belongs to"
     else:
@@ -65,8 +69,8 @@ def _lost(project: str, name: str, settings: PostgresSourceSettings, end: Source
     from headgate.capture.postgres.restored import require_history
     from headgate.capture.postgres.slot import slot_name
 
-    folder = newest_epoch(storage / STREAMS / name)
-    assert folder is not None
+    home = storage / STREAMS / name
+    folder = home / str(epochs(home)[-1])
     try:
         require_history(slot_name(project, name), settings, folder, end.position)
     except SourceHistoryLost as error:

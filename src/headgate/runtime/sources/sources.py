@@ -11,12 +11,14 @@ from functools import partial
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from headgate.capture.files.method import RunParts, here
 from headgate.capture.memory import MemorySource
 from headgate.capture.producer import ProducerSource
 from headgate.capture.ranges import LargeLoads
 from headgate.capture.source import Sample, Source, SourceTable
 from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
+from headgate.config.files import RESERVED, FilesSourceSettings
 from headgate.config.sources import (
     MemorySourceSettings,
     PostgresSourceSettings,
@@ -42,8 +44,10 @@ def open_source(
     clock: Clock,
     progress: OnProgress | None = None,
     large: LargeLoads | None = None,
+    run_parts: RunParts = here,
 ) -> Source:
-    """Opens a source; `progress` hears how far its tables are read when that takes a while, `large` reads large ones."""
+    """Opens a source; `progress` hears how far its tables are read when that takes a while, `large` reads large ones, and
+    `run_parts` large files."""
     match settings:
         case MemorySourceSettings():
             return MemorySource(name, _declared_tables(name, settings), log, clock)
@@ -54,6 +58,24 @@ def open_source(
 
             heard = None if progress is None else partial(progress, name)
             return PostgresSource(project, name, settings, log, clock, heard, large)
+        case FilesSourceSettings():
+            from headgate.capture.files.source import FilesSource
+
+            heard = None if progress is None else partial(progress, name)
+            return FilesSource(name, settings, declared_columns(name, settings), log, clock, run_parts, heard)
+
+
+def own_tables(settings: SourceSettings) -> tuple[str, ...]:
+    """Tables that a source has beside those that the project names."""
+    return RESERVED if isinstance(settings, FilesSourceSettings) else ()
+
+
+def declared_columns(name: str, settings: FilesSourceSettings) -> dict[str, StructType | None]:
+    """The columns of tables that are files; None where they are read from the files."""
+    return {
+        table: declared_schema(f"{name}.{table}", declared.columns) if declared.columns else None
+        for table, declared in settings.tables.items()
+    }
 
 
 def find_source(sources: Mapping[str, Source], name: str) -> Source:
@@ -155,7 +177,7 @@ def _declared_tables(source: str, settings: MemorySourceSettings | ProducerSourc
 
 def needs_spark(settings: SourceSettings) -> bool:
     """Whether a source's tables have columns whose types only Spark can read."""
-    if not isinstance(settings, MemorySourceSettings | ProducerSourceSettings):
+    if isinstance(settings, PostgresSourceSettings):
         return False
     return any(simple_type(name) is None for table in settings.tables.values() for name in table.columns.values())
 

@@ -1,7 +1,10 @@
 """Reads the ranges of a large load as tasks of one Spark job.
 
-    task       reads its ranges one after the other, each into a file of its own ──► renamed when it is whole
-    driver     takes whole files as they come, batch by batch, and deletes them
+    task       reads ranges one after the other, each into a file of events of its own ──► renamed when it is whole
+    driver     moves whole files into the stream log's folder as they come; no row passes through it
+
+On demand, a task that is free claims the next range by a link in the load's folder, which can be made once; a task that Spark
+tries again has the number, and so the claims, of the one that failed. Round robin, every task has its own ranges.
 
 What is to be read, and with which password, is inside the pickled task: neither Spark's pages nor its logs show it. Executors
 need this package and the same storage.
@@ -14,18 +17,22 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic
 
+import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from headgate.capture.ranges import Batches, Range, Read
+from headgate.capture.events_file import EventsFile, EventsFileWriter
+from headgate.capture.ranges import RANGE_BITS, Range, Read, Stamp
+from headgate.config.scaling import Distribution
+from headgate.delta.events import SEQUENCE
 from headgate.errors import HeadgateError, TransientError
 from headgate.runtime.spark.environment import private_files
 
@@ -38,26 +45,31 @@ _ENDING_SECONDS = 30.0
 class SparkRanges:
     """Implements `ReadRanges`."""
 
-    def __init__(self, context: Callable[[], SparkContext]) -> None:
+    def __init__(self, context: Callable[[], SparkContext], distribution: Distribution = "on demand") -> None:
         self._context = context
+        self._distribution = distribution
 
-    def __call__(self, ranges: Sequence[Range], read: Read[Range], folder: Path) -> Batches[Range]:
-        place = folder / f"load-{secrets.token_hex(4)}"
+    def __call__(
+        self, ranges: Sequence[Range], read: Read[Range], stamp: Stamp, spool: Path, files: Path
+    ) -> Generator[tuple[Range, EventsFile], None, None]:
+        place = spool / f"load-{secrets.token_hex(4)}"
         place.mkdir(parents=True)
         tasks = max(1, min(MOST_TASKS, len(ranges)))
-        job = _Job(self._context(), place.name, _Share(tuple(ranges), read, str(place), tasks), tasks)
+        share = RangesShare(tuple(ranges), read, stamp, str(place), tasks, self._distribution)
+        job = _Job(self._context(), place.name, share, tasks)
         seen: set[int] = set()
         try:
             job.start()
             while True:
                 running = job.is_alive()
-                fresh = [path for path in place.glob("*.arrow") if int(path.stem) not in seen]
+                fresh = [path for path in place.glob("*.whole") if int(path.name.split("-")[0]) not in seen]
                 for path in fresh:
-                    seen.add(int(path.stem))
-                    taken = ranges[int(path.stem)]
-                    for rows in _batches(path):
-                        yield taken, rows
-                    path.unlink(missing_ok=True)
+                    number, rows = (int(part) for part in path.name.removesuffix(".whole").split("-"))
+                    seen.add(number)
+                    if rows:
+                        size = path.stat().st_size
+                        moved = path.replace(files / f"{stamp.position:020d}-{place.name}-{number}.parquet")
+                        yield ranges[number], EventsFile(moved.name, rows, size)
                 if not running:
                     break
                 if not fresh:
@@ -71,7 +83,7 @@ class SparkRanges:
 class _Job(threading.Thread):
     """One Spark job in a thread of its own."""
 
-    def __init__(self, context: SparkContext, name: str, share: _Share[Range], tasks: int) -> None:
+    def __init__(self, context: SparkContext, name: str, share: RangesShare[Range], tasks: int) -> None:
         super().__init__(name=name, daemon=True)
         self._context = context
         self._share = share
@@ -107,13 +119,15 @@ class _Job(threading.Thread):
 
 
 @dataclass(frozen=True, slots=True)
-class _Share(Generic[Range]):
+class RangesShare(Generic[Range]):
     """What one task does, on an executor."""
 
     ranges: tuple[Range, ...] = field(repr=False)
     read: Read[Range] = field(repr=False)
+    stamp: Stamp
     place: str
     tasks: int
+    distribution: Distribution = "on demand"
 
     def __call__(self, numbers: Iterable[int]) -> None:
         with private_files():
@@ -121,29 +135,37 @@ class _Share(Generic[Range]):
                 self._read(number)
 
     def _read(self, number: int) -> None:
-        for index in range(number, len(self.ranges), self.tasks):
+        mine = (
+            self._claimed(number) if self.distribution == "on demand" else range(number, len(self.ranges), self.tasks)
+        )
+        for index in mine:
             try:
                 self._copy(index)
             except HeadgateError as error:
                 (Path(self.place) / f"{index}.error").write_bytes(pickle.dumps(error))
                 raise RuntimeError(f"range {index} of a load could not be read") from None
 
+    def _claimed(self, number: int) -> Iterator[int]:
+        """Ranges that nobody has begun to read, and those that an earlier attempt of this task has."""
+        for index in range(len(self.ranges)):
+            claim = Path(self.place) / f"{index}.claim"
+            try:
+                claim.symlink_to(str(number))
+            except FileExistsError:
+                if str(claim.readlink()) != str(number):
+                    continue
+            yield index
+
     def _copy(self, index: int) -> None:
+        """A file whose name tells how many rows it has; an empty one where there are none."""
         unfinished = Path(self.place) / f"{index}-{secrets.token_hex(4)}.unfinished"
-        writer: pa.RecordBatchStreamWriter | None = None
-        with unfinished.open("wb") as sink, closing(self.read(self.ranges[index])) as batches:
+        events = EventsFileWriter(str(unfinished), self.stamp.position, self.stamp.commit_at)
+        with closing(self.read(self.ranges[index])) as batches:
             for rows in batches:
-                if writer is None:
-                    options = pa.ipc.IpcWriteOptions(compression="lz4")
-                    writer = pa.ipc.new_stream(sink, rows.schema, options=options)
-                writer.write_batch(rows)
-            if writer is not None:
-                writer.close()
-        unfinished.rename(Path(self.place) / f"{index}.arrow")
-
-
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """The batches of a file, one at a time; none of an empty one."""
-    if path.stat().st_size:
-        with path.open("rb") as source, pa.ipc.open_stream(source) as reader:
-            yield from reader
+                numbers = np.arange(rows.num_rows, dtype=np.int64) + (((index + 1) << RANGE_BITS) + events.rows)
+                place = rows.schema.get_field_index(SEQUENCE)
+                numbered = rows.set_column(place, rows.schema.field(place), pa.array(numbers))
+                events.add(pa.Table.from_batches([numbered]))
+        if events.finish() is None:
+            unfinished.touch()
+        unfinished.rename(Path(self.place) / f"{index}-{events.rows}.whole")

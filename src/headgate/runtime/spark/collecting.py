@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -31,12 +31,14 @@ from pyspark.sql.types import (
 from headgate.dataflow.relation import quoted
 from headgate.runtime.spark.pools import POOL_PROPERTY
 from headgate.runtime.spark.threads import DaemonThreads
+from headgate.runtime.spark.views import shape
 
 MOST_TOGETHER = 16
 """Parts of one query: the larger a plan, the longer the others wait for it."""
 _SLOTTED = (BinaryType, BooleanType, DateType, NumericType, TimestampNTZType, TimestampType)
 """Types whose columns can share a slot, besides texts of the default collation."""
 _PART = "__part"
+_KEPT_SCHEMAS = 2_000
 
 Slot = tuple[str, int]
 """A type's name, and the number among the columns of that type."""
@@ -44,7 +46,8 @@ Slot = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    frame: DataFrame
+    session: SparkSession
+    text: str
     schema: StructType
     pool: str | None
     rows: Future[pa.Table] = field(default_factory=Future)
@@ -60,18 +63,30 @@ class Collector:
         self._at_work = 0
         self._most_at_work = max(1, session.sparkContext.defaultParallelism)
         self._threads = DaemonThreads("spark-collect")
+        self._schemas: dict[tuple[str, ...], StructType] = {}
 
     def collect(self, text: str) -> tuple[pa.Table, StructType]:
         """Runs the query, perhaps together with others."""
-        frame = self._session.sql(text)
-        schema = frame.schema
-        request = _Request(frame, schema, self._session.sparkContext.getLocalProperty(POOL_PROPERTY))
+        schema = self._schema(text)
+        request = _Request(self._session, text, schema, self._session.sparkContext.getLocalProperty(POOL_PROPERTY))
         with self._lock:
             self._waiting.append(request)
             if self._at_work < self._most_at_work:
                 self._at_work += 1
                 self._threads.submit(self._work)
         return request.rows.result(), schema
+
+    def _schema(self, text: str) -> StructType:
+        """The query's columns: of one with the same text over views with the same columns, they are known."""
+        known = shape(text)
+        if known is None:
+            return self._session.sql(text).schema
+        found = self._schemas.get(known)
+        if found is None:
+            if len(self._schemas) >= _KEPT_SCHEMAS:
+                self._schemas.clear()
+            found = self._schemas[known] = self._session.sql(text).schema
+        return found
 
     def _work(self) -> None:
         while requests := self._next():
@@ -103,7 +118,7 @@ class Collector:
 def _run(requests: Sequence[_Request]) -> None:
     if len(requests) > 1:
         try:
-            parts = _together([(request.frame, request.schema) for request in requests])
+            parts = _together(requests)
         except (PySparkException, Py4JError):
             # Whose fault it is shows when each is run by itself.
             pass
@@ -113,7 +128,7 @@ def _run(requests: Sequence[_Request]) -> None:
             return
     for request in requests:
         try:
-            request.rows.set_result(request.frame.toArrow())
+            request.rows.set_result(request.session.sql(request.text).toArrow())
         except BaseException as error:
             request.rows.set_exception(error)
 
@@ -122,33 +137,31 @@ def _can_share(schema: StructType) -> bool:
     return all(isinstance(part.dataType, _SLOTTED) or part.dataType == StringType() for part in schema.fields)
 
 
-def _together(parts: Sequence[tuple[DataFrame, StructType]]) -> list[pa.Table]:
-    """The rows of each part, from one query."""
-    places = [_slots(schema) for _, schema in parts]
+def _together(requests: Sequence[_Request]) -> list[pa.Table]:
+    """The rows of each part, from one query.
+
+    The query is put together as text: one analysis of it takes less than one for each part's columns and each union.
+    """
+    places = [_slots(request.schema) for request in requests]
     slots: dict[Slot, str] = {}
     for place in places:
         for slot in place:
             slots.setdefault(slot, f"c{len(slots)}")
-    frames = []
-    for number, ((frame, schema), place) in enumerate(zip(parts, places, strict=True)):
-        columns = dict(zip(place, schema.names, strict=True))
-        frames.append(
-            frame.selectExpr(
-                f"{number} AS {_PART}",
-                *(
-                    f"{quoted(columns[slot])} AS {name}" if slot in columns else f"CAST(NULL AS {slot[0]}) AS {name}"
-                    for slot, name in slots.items()
-                ),
-            )
-        )
-    union = frames[0]
-    for frame in frames[1:]:
-        union = union.unionAll(frame)
-    rows = union.toArrow()
+    parts = []
+    for number, (request, place) in enumerate(zip(requests, places, strict=True)):
+        columns = dict(zip(place, request.schema.names, strict=True))
+        shown = [
+            f"{quoted(columns[slot])} AS {name}" if slot in columns else f"CAST(NULL AS {slot[0]}) AS {name}"
+            for slot, name in slots.items()
+        ]
+        parts.append(f"SELECT {', '.join([f'{number} AS {_PART}', *shown])} FROM ({request.text})")
+    rows = requests[0].session.sql(" UNION ALL ".join(parts)).toArrow()
     numbers = rows.column(_PART)
     return [
-        rows.filter(pc.equal(numbers, number)).select([slots[slot] for slot in place]).rename_columns(schema.names)
-        for number, ((_, schema), place) in enumerate(zip(parts, places, strict=True))
+        rows.filter(pc.equal(numbers, number))
+        .select([slots[slot] for slot in place])
+        .rename_columns(request.schema.names)
+        for number, (request, place) in enumerate(zip(requests, places, strict=True))
     ]
 
 

@@ -12,13 +12,12 @@ Python worker, which is most of what a small answer costs. The executors see the
 
 from __future__ import annotations
 
-import io
 import shutil
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,7 +63,7 @@ class ReadLimit:
     """In Arrow's form. An answer that has more is cut short."""
 
 
-class Part(NamedTuple):
+class AnswerPart(NamedTuple):
     """The rows of a partition: a table, or an Arrow IPC stream in memory or in a file."""
 
     rows: int
@@ -76,13 +75,17 @@ class Batches:
     """An answer's rows outside of Spark; its files are deleted when nobody holds it any more."""
 
     def __init__(
-        self, schema: pa.Schema, parts: Iterable[Part], most_bytes: int, discard: Callable[[], None] = lambda: None
+        self,
+        schema: pa.Schema,
+        parts: Iterable[AnswerPart],
+        most_bytes: int,
+        discard: Callable[[], None] = lambda: None,
     ) -> None:
         self.schema = schema
         self.rows = 0
         self.is_cut = False
         """Whether rows are missing at the end, since there were more bytes than allowed."""
-        self._parts: list[Part] = []
+        self._parts: list[AnswerPart] = []
         size = 0
         for part in parts:
             size += part.size
@@ -101,12 +104,13 @@ class Batches:
             if isinstance(part.batches, pa.Table):
                 yield from part.batches.to_batches(_BATCH_ROWS)
             elif isinstance(part.batches, Path):
-                with part.batches.open("rb") as source:
+                # Mapped, so that many who take rows slowly hold pages of the file and no batches.
+                with pa.memory_map(str(part.batches)) as source:
                     yield from self._decoded(source)
             else:
-                yield from self._decoded(io.BytesIO(part.batches))
+                yield from self._decoded(pa.BufferReader(part.batches))
 
-    def _decoded(self, source: BinaryIO) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
         with pa.ipc.open_stream(source) as stream:
             for batch in stream:
                 columns = [column.cast(field.type) for column, field in zip(batch, self.schema, strict=True)]
@@ -127,12 +131,12 @@ def read_partitions(frame: DataFrame, limit: ReadLimit, folder: Path, done: Call
         schema = to_arrow_schema(frame.schema, timezone="UTC")
         if limit == ReadLimit() or _is_small(frame):
             rows = frame.toArrow()
-            parts = [Part(rows.num_rows, rows.nbytes, rows)]
+            parts = [AnswerPart(rows.num_rows, rows.nbytes, rows)]
         else:
             frame, partitions = _computed_once(frame)
             few = _few_rows(frame, partitions, limit.rows, schema)
             if few is not None:
-                parts = [Part(few.num_rows, few.nbytes, few)]
+                parts = [AnswerPart(few.num_rows, few.nbytes, few)]
             else:
                 parts = _parts(_ending_partitions(frame, limit.rows), limit.bytes, folder)
         return Batches(schema, parts, limit.bytes, discard)
@@ -177,15 +181,15 @@ def _few_rows(frame: DataFrame, partitions: int, most_rows: int, schema: pa.Sche
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _parts(frame: DataFrame, most_bytes: int, folder: Path) -> list[Part]:
+def _parts(frame: DataFrame, most_bytes: int, folder: Path) -> list[AnswerPart]:
     try:
         found = frame.mapInArrow(partition_task(folder, most_bytes), RESULT).toArrow()
     except (PySparkException, Py4JError):
         if not (folder / CUT).exists():
             raise
-        return [Part(0, most_bytes + 1, b"")]
+        return [AnswerPart(0, most_bytes + 1, b"")]
     return [
-        Part(row["rows"], row["bytes"], row["stream"] if row["file"] is None else folder / row["file"])
+        AnswerPart(row["rows"], row["bytes"], row["stream"] if row["file"] is None else folder / row["file"])
         for row in found.sort_by("partition").to_pylist()
     ]
 

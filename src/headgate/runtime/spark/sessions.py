@@ -1,4 +1,5 @@
-"""The Spark sessions of a warehouse: one context, four sessions, settings that never change after the start.
+"""The Spark sessions of a warehouse: one context, four sessions. Results do not depend on the settings
+that change after the start: into how many tasks large work is divided (`resize`).
 
     small        deltas of a few thousand rows: no code generation, no adaptive execution, one partition
     bulk         loads, rebuilds and large batches
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Thread
+from types import MappingProxyType
 
 import pyspark
 from pyspark import SparkConf, SparkContext
@@ -86,6 +88,9 @@ SMALL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
+    # Spark describes every plan for a page that nobody opens.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "100",
 }
 LARGE = {
     "spark.sql.codegen.wholeStage": "true",
@@ -120,9 +125,24 @@ class SparkSessions:
     Where Spark is started in the background, whoever uses it first waits until it is there, or hears why it is not.
     """
 
-    def __init__(self, conf: Mapping[str, str], app_name: str, *, in_background: bool = False) -> None:
+    def __init__(
+        self,
+        conf: Mapping[str, str],
+        app_name: str,
+        *,
+        in_background: bool = False,
+        needed: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`needed` are settings that the project's, `conf`, may not contradict."""
         _refuse_fixed(conf)
+        for key, value in needed.items():
+            if conf.get(key, value).lower() != value:
+                raise ConfigError(
+                    f"the Spark setting {key} cannot be {conf[key]} together with scaling",
+                    hint=f"headgate asks for executors itself and needs {value}; remove one of the two",
+                )
         self._conf = conf
+        self._needed = needed
         # PySpark writes every failed query to the terminal; headgate tells what failed in its own words.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
         self._folder: Path | None = None
@@ -172,6 +192,11 @@ class SparkSessions:
         return self._opened.result().small
 
     @cached_property
+    def slots(self) -> int:
+        """Tasks that Spark runs at the same time, as far as it knew when first asked."""
+        return max(1, self.context.defaultParallelism)
+
+    @cached_property
     def collector(self) -> Collector:
         """Runs queries of the small session."""
         return Collector(self.small)
@@ -187,6 +212,14 @@ class SparkSessions:
     @property
     def query(self) -> SparkSession:
         return self._opened.result().query
+
+    def resize(self, *, transform: int, load: int, query: int) -> None:
+        """From now on large work is divided into about so many tasks; what is planned already stays as it is."""
+        opened = self._opened.result()
+        for session, count in ((opened.bulk, transform), (opened.background, load), (opened.query, query)):
+            for key, value in _few_tasks(count).items():
+                if self._conf.get(key) is None and session.conf.get(key, None) != value:
+                    session.conf.set(key, value)
 
     @cached_property
     def identity(self) -> str:
@@ -222,7 +255,7 @@ class SparkSessions:
             "spark.sql.warehouse.dir": str(self._folder / "tables"),
             "spark.local.dir": str(self._folder / "blocks"),
         }
-        settings = {**DEFAULTS, **places, **conf, **FIXED}
+        settings = {**DEFAULTS, **places, **self._needed, **conf, **FIXED}
         if settings["spark.master"].startswith("local"):
             settings = {**LOCAL, **settings}
         options = f"-Dlog4j2.configurationFile={log_settings.as_uri()} {conf.get('spark.driver.extraJavaOptions', '')}"

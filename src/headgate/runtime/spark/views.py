@@ -6,8 +6,10 @@ A view made here lives until `close`. Names are never reused, so a cached plan c
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 import pyarrow as pa
@@ -22,13 +24,30 @@ _FEW_ROWS = 10_000
 _abandoned: deque[tuple[SparkSession, str]] = deque()
 """Views that are to be dropped when Spark is called the next time."""
 
+_schemas: dict[str, str] = {}
+"""The columns of views of rows, by name."""
+_NAME = re.compile(r"\bheadgate_view_\d+\b")
+
 _numbers = itertools.count()
 _numbers_lock = threading.Lock()
 
 
-def _fresh_name() -> str:
+def fresh_name() -> str:
     with _numbers_lock:
         return f"headgate_view_{next(_numbers)}"
+
+
+def shape(text: str) -> tuple[str, ...] | None:
+    """The text without the names of the views in it, and their columns: queries of one shape have the same columns.
+
+    None if it reads something else than views of rows that are known here.
+    """
+    names = list(dict.fromkeys(_NAME.findall(text)))
+    found = [_schemas.get(name) for name in names]
+    if not names or any(each is None for each in found):
+        return None
+    places = {name: f"headgate_view #{place}" for place, name in enumerate(names)}
+    return (_NAME.sub(lambda match: places[match.group()], text), *(each for each in found if each is not None))
 
 
 class Views:
@@ -36,18 +55,20 @@ class Views:
         self.session = session
         self._names: list[str] = []
 
-    def of_rows(self, rows: pa.Table, schema: StructType) -> str:
+    def of_rows(self, rows: pa.Table, schema: StructType, name: str | None = None) -> str:
         """A view of Arrow rows; the columns take the schema's types, by position.
 
         Of a few rows Spark is told that they are one partition: then grouping them needs no exchange, which costs more
         than the grouping.
         """
         frame = local_frame(self.session, rows, schema)
-        return self.of_frame(frame.coalesce(1) if rows.num_rows < _FEW_ROWS else frame)
+        name = self.of_frame(frame.coalesce(1) if rows.num_rows < _FEW_ROWS else frame, name)
+        _schemas[name] = schema.json()
+        return name
 
-    def of_frame(self, frame: DataFrame) -> str:
+    def of_frame(self, frame: DataFrame, name: str | None = None) -> str:
         _drop_abandoned()
-        name = _fresh_name()
+        name = name or fresh_name()
         frame.createOrReplaceTempView(name)
         self._names.append(name)
         return name
@@ -67,6 +88,25 @@ class Views:
         self._names.clear()
 
 
+class LazyView:
+    """A view that is made when first asked for.
+
+    It has a lock of its own: a cached property has one for all objects of a class, and several views are made at the same time.
+    """
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._name: str | None = None
+
+    @property
+    def name(self) -> str:
+        with self._lock:
+            if self._name is None:
+                self._name = self._make()
+            return self._name
+
+
 def _drop_abandoned() -> None:
     while _abandoned:
         try:
@@ -79,4 +119,5 @@ def _drop_abandoned() -> None:
 
 def drop_view(session: SparkSession, name: str) -> None:
     """Without `session.catalog`, which plans the view first to see whether its rows are cached; they never are."""
+    _schemas.pop(name, None)
     session._jsparkSession.sessionState().catalog().dropTempView(name)

@@ -17,7 +17,7 @@ from headgate.runtime.rows import version_chains
 from headgate.runtime.stages.batch import Batch, TransactionChanges
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.tables.stored import StoredTable
-from headgate.warehouse.changes import ChangeSet
+from headgate.warehouse.changes import ChangeSet, TooManyRows
 from headgate.warehouse.spec import TableSpec
 
 _OWN = (SURROGATE_KEY, START_AT, END_AT)
@@ -55,23 +55,30 @@ class DimensionStage:
 
     def advance(self, upto: JobId, batch: Batch) -> None:
         after = self.target.through
-        found = self._replica.transaction_changes(after, upto, batch)
-        if self.log is None:
-            self.target.apply(None if found is None else self._changes(found, after, upto, batch), upto)
-            return
-        events, changes = (None, None)
-        if found is not None:
-            events, changes = self._histories(self.log, found, after, upto, batch)
-        self.log.apply(events, upto)
+        self.target.skip_to(self._replica.target.skipped_to(after))
+        try:
+            events, changes = self._made(after, upto, batch)
+        except TooManyRows as error:
+            self._replica.widen(after, upto, batch, error)
+            events, changes = self._made(after, upto, batch)
+        if self.log is not None:
+            self.log.apply(events, upto)
         self.target.apply(changes, upto)
+
+    def _made(self, after: JobId, upto: JobId, batch: Batch) -> tuple[ChangeSet | None, ChangeSet | None]:
+        """Changes of the log, if there is one, and of the dimension."""
+        found = self._replica.transaction_changes(after, upto, batch)
+        if found is None:
+            return None, None
+        if self.log is None:
+            return None, self._changes(found, after, upto, batch)
+        return self._histories(self.log, found, after, upto, batch)
 
     def _changes(self, found: TransactionChanges, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
         spec = self.target.spec
         if found.rows is None:
-            views = batch.bulk_views
-            state = views.matching(self.target, after, self.flow.keys, found.view)
-            frame = views.session.sql(self._query(found.view, state))
-            return ChangeSet.of_files(spec, batch.to_files(frame), after, upto)
+            state = batch.bulk_views.matching(self.target, after, self.flow.keys, found.view)
+            return batch.made(spec, self._query(found.view, state), after, upto)
         old = self._touched(self.target, found.rows, after)
         rows = self._chained(found.rows, old)
         if rows is None:
@@ -110,17 +117,18 @@ class DimensionStage:
         if found.rows is None:
             views = batch.bulk_views
             known = views.matching(log, after, self.flow.keys, found.view)
-            folder = batch.to_files(views.session.sql(self._logged(found.view, known)))
-            arrived = views.of_frame(views.session.read.schema(log.spec.change_schema).parquet(folder))
-            changes = batch.to_files(views.session.sql(self._history(arrived, known)))
-            return ChangeSet.of_files(log.spec, folder, after, upto), ChangeSet.of_files(spec, changes, after, upto)
+            events = batch.made(log.spec, self._logged(found.view, known), after, upto)
+            if events is None:
+                return None, None
+            arrived = views.of_frame(events.frame(views.session))
+            return events, batch.made(spec, self._history(arrived, known), after, upto)
         views = batch.views(found.rows.num_rows)
         old = self._touched(log, found.rows, after)
         known = None if old is None else views.of_rows(old, log.spec.schema)
-        events, schema = views.collect(self._logged(found.view, known))
-        rows, _ = views.collect(self._history(views.of_rows(events, schema), known))
+        logged, schema = views.collect(self._logged(found.view, known))
+        rows, _ = views.collect(self._history(views.of_rows(logged, schema), known))
         return (
-            ChangeSet.of_table(log.spec, events, after, upto),
+            ChangeSet.of_table(log.spec, logged, after, upto),
             ChangeSet.of_table(spec, rows, after, upto) if rows.num_rows else None,
         )
 

@@ -9,10 +9,12 @@ What the events are (`Kinds`) is known without a look at them, from the footers 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from threading import Lock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,12 +22,13 @@ from pyspark import SparkContext
 from pyspark.cloudpickle import register_pickle_by_value
 
 from headgate.capture import frames, places
-from headgate.capture.events import INCREASING
+from headgate.capture.events import DISTINCT, INCREASING
 from headgate.capture.places import spool
 from headgate.capture.streamlog import StreamLog
 from headgate.dataflow.rules.replica import Kinds
 from headgate.delta.events import OBSERVED, OP, TRUNCATE, UNCHANGED, UPSERT
 from headgate.errors import CorruptWarehouse, TransientError
+from headgate.runtime.spark.scratch import Scratch
 from headgate.warehouse.changes import footer
 from headgate.warehouse.problems import translate
 from headgate.warehouse.storage import Folder
@@ -78,11 +81,16 @@ class EventFiles:
         return Kinds(some_left_out, truncated=last >= TRUNCATE, observed=last >= OBSERVED)
 
     def are_distinct(self, key: Collection[str]) -> bool:
-        """Whether it is known that no key has two events: they lie in one file in the order of a column of the key."""
-        if len(self.files) != 1:
-            return False
-        known = (self._footers[0].metadata or {}).get(INCREASING.encode(), b"[]")
-        return not set(json.loads(known)).isdisjoint(key)
+        """Whether it is known that no key has two events: they lie in one file in the order of a column of the key, or are one
+        transaction whose rows columns of the key tell apart."""
+        if len(self.files) == 1 and not set(self._noted(INCREASING)[0]).isdisjoint(key):
+            return True
+        one_transaction = not self._spooled and len({file.position for file in self._found.files}) == 1
+        return one_transaction and all(columns and set(columns) <= set(key) for columns in self._noted(DISTINCT))
+
+    def _noted(self, name: str) -> list[list[str]]:
+        """The columns that each file's footer names under a name."""
+        return [json.loads((known.metadata or {}).get(name.encode(), b"[]")) for known in self._footers]
 
     def range_of(self, column: str) -> tuple[int, int] | None:
         """Between which values a column of whole numbers lies; None when the footers do not tell, or some are NULL."""
@@ -107,6 +115,57 @@ class EventFiles:
                     if Path(file.path).name in known.what:
                         raise self._log.lose_file(file.path, known.what).error() from error
             raise
+
+
+Events = tuple[str, int, int, str]
+"""Of which table, in the positions (after, upto], and with which columns."""
+
+
+class SharedEvents:
+    """The events that batches have in files. Each stage has a batch of its own: what the replica had spooled, its dimensions
+    take after it. So of each table the latest stay until there are others."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._lock = Lock()
+        self._shared: dict[Events, _Shared] = {}
+
+    def lend(self, place: Events, make: Callable[[Path], EventFiles]) -> EventFiles:
+        """The events, until they are given back; `make` spools them into a new folder, unless that was done."""
+        with self._lock:
+            shared = self._shared.setdefault(place, _Shared())
+            shared.batches += 1
+        with shared.lock:
+            if shared.files is None:
+                folder = self._scratch.new()
+                shared.folders.append(folder)
+                shared.files = make(folder)
+        with self._lock:
+            self._forget(lambda known: known != place and known[0] == place[0])
+        return shared.files
+
+    def give_back(self, places: Iterable[Events], *, failed: bool) -> None:
+        """Of a batch that failed they are not kept: perhaps it could not read them."""
+        with self._lock:
+            for place in places:
+                shared = self._shared[place]
+                shared.batches -= 1
+                shared.failed |= failed
+            self._forget(lambda known: self._shared[known].failed)
+
+    def _forget(self, chosen: Callable[[Events], bool]) -> None:
+        for place in [known for known, shared in self._shared.items() if not shared.batches and chosen(known)]:
+            self._scratch.done(self._shared.pop(place).folders)
+
+
+@dataclass
+class _Shared:
+    files: EventFiles | None = None
+    folders: list[Path] = field(default_factory=list)
+    batches: int = 0
+    """How many have them."""
+    failed: bool = False
+    lock: Lock = field(default_factory=Lock)
 
 
 def _statistics(footers: Iterable[pq.FileMetaData]) -> Iterator[tuple[str, pq.Statistics | None]]:

@@ -23,7 +23,7 @@ from headgate.runtime.spark.problems import flow_problem
 from headgate.runtime.spark.retrying import is_transient, retried
 from headgate.runtime.stages.batch import Batch, BatchFactory
 from headgate.runtime.stages.procedures import CallFailed
-from headgate.runtime.stages.stage import Stage
+from headgate.runtime.stages.stage import Stage, steps, within
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.jobs import JobChain
 from headgate.warehouse.problems import storage_problems
@@ -75,8 +75,8 @@ def run_stages(
         for stage in stages:
             reach = min([upto, *(behind[name] for name in stage.inputs if name in behind)])
             try:
-                if stage.target.through < reach:
-                    advance(stage, reach, batch, flow_of(stage))
+                for ranges, end in steps(stage, stage.target.ranges, reach):
+                    advance(within(stage, ranges), end, batch, flow_of(stage))
             except (FlowFailed, CorruptWarehouse, HistoryLost) as failure:
                 failures[stage.name] = failure
             if stage.target.through < upto:
@@ -96,19 +96,19 @@ def advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
 def _skipped(stage: ViewStage, batch: Batch) -> bool:
     """Whether the view could go past the job that failed, as far as its inputs are."""
     upto = stage.furthest
-    if upto - stage.target.through <= 1:
+    if stage.target.missing or upto - stage.target.through <= 1:
         return False
     try:
-        with storage_problems(Folder.at(batch.scratch.folder)):
+        with storage_problems(Folder.at(batch.factory.scratch.folder)):
             stage.skip(upto, batch)
-    except (PySparkException, Py4JError):
+    except (PySparkException, Py4JError, FlowFailed):
         return False
     return True
 
 
 def _advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None:
     try:
-        with storage_problems(Folder.at(batch.scratch.folder)):
+        with storage_problems(Folder.at(batch.factory.scratch.folder)):
             retried(lambda: stage.advance(upto, batch), f"stage {stage.name}")
     except (PySparkException, Py4JError, FlowFailed) as error:
         if is_transient(error):
@@ -120,7 +120,7 @@ def _advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None
         if isinstance(error, Py4JError) and condition_of(error) is None:
             raise
         after = stage.target.through
-        if upto - after == 1 or isinstance(error, CallFailed):
+        if upto - after == 1 or isinstance(error, CallFailed) or stage.target.missing:
             raise _failure(stage, upto, flow, error) from error
         _advance(stage, JobId((after + upto) // 2), batch, flow)
         _advance(stage, upto, batch, flow)

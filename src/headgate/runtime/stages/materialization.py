@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from headgate.delta.changes import JobId
+from headgate.runtime.spark.giving_way import GiveWay
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.stages.stage import Stage, tables_of
+from headgate.runtime.tables.jobs import JobChain
 from headgate.runtime.tables.journal import Entries, Journal
 from headgate.runtime.tables.records import CHECKPOINT
 from headgate.runtime.tables.tables import Tables
@@ -23,18 +25,25 @@ from headgate.warehouse.store import ForeignCommit, Verify
 from headgate.warehouse.versioned import VersionedTable
 
 
-def durable_jobs(stages: Sequence[Stage], held: Mapping[str, JobId]) -> list[tuple[VersionedTable, JobId]]:
+def durable_jobs(
+    stages: Sequence[Stage], held: Mapping[str, JobId], chain: JobChain
+) -> list[tuple[VersionedTable, JobId]]:
     """Every table of the stages with the job to materialize it at; inputs come before what reads them.
 
     That is its newest job, but never past a stage that lags behind and reads it: on opening, the stage goes on from its
     own job and must find its inputs there. The same holds for flows that are being built over tables `held` at a job.
+    Missing ranges keep nothing back: they are made anew, at a job after the table's.
     """
     needed = dict(held)
     found: list[tuple[VersionedTable, JobId]] = []
     for stage in reversed(stages):
-        job = min(stage.target.through, needed.get(stage.name, stage.target.through))
-        for name in stage.inputs:
-            needed[name] = min(job, needed.get(name, job))
+        table, missing = stage.target, stage.target.missing
+        job = min(table.level, needed.get(stage.name, table.level))
+        if missing:
+            job = min(job, table.foldable(chain))
+        if len(missing) < len(table.ranges):
+            for name in stage.inputs:
+                needed[name] = min(job, needed.get(name, job))
         found += [(table, job) for stored in tables_of(stage) for table in stored.physical()]
     return found[::-1]
 
@@ -48,24 +57,31 @@ class Materializer:
     sessions: SparkSessions
 
     def commit(
-        self, tables: Sequence[tuple[VersionedTable, JobId]], *, in_background: bool = False
+        self, tables: Sequence[tuple[VersionedTable, JobId]], *, give_way: GiveWay | None = None
     ) -> list[tuple[VersionedTable, tuple[int, JobId]]]:
         """Commits each table at its job, which counts when a checkpoint of it is recorded; gives versions and jobs."""
         self.journal.settle()
-        session = self.sessions.background if in_background else self.sessions.bulk
-        return materialize(tables, session, self.journal.verify)
+        session = self.sessions.bulk if give_way is None else self.sessions.background
+        return materialize(tables, session, self.journal.verify, give_way)
 
     def checkpoint(
-        self, tables: Sequence[tuple[VersionedTable, JobId]], more: Entries = (), *, in_background: bool = False
+        self,
+        tables: Sequence[tuple[VersionedTable, JobId]],
+        more: Entries = (),
+        *,
+        give_way: GiveWay | None = None,
     ) -> None:
         """Commits each table at its job and records all their versions at once, together with `more`."""
-        versions = self.commit(tables, in_background=in_background)
+        versions = self.commit(tables, give_way=give_way)
         body = {"tables": {self.tables.path(table): list(found) for table, found in versions}}
         self.journal.record([*more, (CHECKPOINT, body)])
 
 
 def materialize(
-    tables: Sequence[tuple[VersionedTable, JobId]], session: SparkSession, verify: Verify
+    tables: Sequence[tuple[VersionedTable, JobId]],
+    session: SparkSession,
+    verify: Verify,
+    give_way: GiveWay | None = None,
 ) -> list[tuple[VersionedTable, tuple[int, JobId]]]:
     """Commits each table at its job, unless it is there already; gives the versions and their jobs.
 
@@ -76,7 +92,7 @@ def materialize(
     try:
         for table, job in tables:
             if job > table.base_through:
-                waiting.append((table, table.prepare(session, job)))
+                waiting.append((table, _prepared(table, job, session, give_way)))
         while waiting:
             _commit(*waiting[0], verify)
             waiting.pop(0)
@@ -84,6 +100,12 @@ def materialize(
         for table, prepared in waiting:
             table.abandon(prepared)
     return [(table, (table.version, table.base_through)) for table, _ in tables]
+
+
+def _prepared(table: VersionedTable, job: JobId, session: SparkSession, give_way: GiveWay | None) -> Prepared:
+    if give_way is None:
+        return table.prepare(session, job)
+    return give_way.run(lambda: table.prepare(session, job, give_way.rest))
 
 
 def _commit(table: VersionedTable, prepared: Prepared, verify: Verify) -> None:

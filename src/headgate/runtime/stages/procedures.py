@@ -13,7 +13,8 @@ without declared columns that table is the log of its calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from headgate.dataflow.relation import quoted
+from headgate.dataflow.relation import column_list, quoted
 from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT, JobId
 from headgate.delta.events import DELETE, OP, SEQUENCE, UPSERT
 from headgate.errors import ConfigError, DefiniteError, FlowFailed
@@ -36,8 +37,10 @@ from headgate.runtime.spark.pools import pool as pool_of
 from headgate.runtime.spark.retrying import retried
 from headgate.runtime.spark.types import parse_type
 from headgate.runtime.stages.batch import Batch
+from headgate.runtime.stages.differences import difference_text
 from headgate.runtime.tables.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet
+from headgate.warehouse.frames import column
 from headgate.warehouse.spark_errors import reason_of
 from headgate.warehouse.spec import TableSpec
 
@@ -129,6 +132,12 @@ class _Made:
     rows: pa.Table
     touched: pa.Table | None
     commit: Commit | None
+    many: tuple[DataFrame, DataFrame] | None = None
+    """Rows to store that are too many for the driver, and the changes that they were made from."""
+
+    @property
+    def size(self) -> int:
+        return int(self.rows.num_rows) + (0 if self.touched is None else int(self.touched.num_rows))
 
 
 class ProcedureStage:
@@ -156,11 +165,18 @@ class ProcedureStage:
         jobs = [JobId(job) for job in range(after + 1, upto + 1) if self._changes(JobId(job)) is not None]
         made: dict[JobId, _Made] = {}
         try:
-            for job, future in self._calls(jobs, batch):
-                found = future()
+            for job, found in self._calls(jobs, batch):
                 if found.commit is not None:
                     self._guarded(found.commit, job)
-                made[job] = found
+                if found.many or sum(each.size for each in made.values()) + found.size > batch.factory.many_rows:
+                    # No more than the driver may hold is kept from job to job.
+                    self._apply(made, after, JobId(job - 1), batch)
+                    after, made = JobId(job - 1), {}
+                if found.many is not None:
+                    self._apply_many(*found.many, job, batch)
+                    after = job
+                else:
+                    made[job] = found
         except CallFailed:
             self._apply(made, after, max(made, default=after), batch)
             raise
@@ -178,37 +194,46 @@ class ProcedureStage:
         found = self._call(job, frame, None, batch)
         if found.commit is not None:
             self._guarded(found.commit, job)
-        self._apply({job: found}, JobId(job - 1), job, batch)
+        if found.many is not None:
+            self._apply_many(*found.many, job, batch)
+        else:
+            self._apply({job: found}, JobId(job - 1), job, batch)
 
     def _changes(self, job: JobId) -> ChangeSet | None:
         found = self._tables[self.procedure.on].changes(JobId(job - 1), job)
         return found if found is not None and found.rows else None
 
-    def _calls(self, jobs: list[JobId], batch: Batch) -> list[tuple[JobId, Callable[[], _Made]]]:
-        """The results by job, in order; those of a procedure without a zone are made at the same time."""
+    def _calls(self, jobs: list[JobId], batch: Batch) -> Iterator[tuple[JobId, _Made]]:
+        """The results by job, in order; those of a procedure without a zone are made at the same time, a few ahead."""
         if self.zone is not None or len(jobs) < 2:
-            return [(job, lambda job=job: self._called(job, batch)) for job in jobs]  # type: ignore[misc]
-        pool = ThreadPoolExecutor(min(MOST_CALLS, len(jobs)), thread_name_prefix=f"procedure {self.name}")
-        context = batch.sessions.context
+            yield from ((job, self._called(job, batch)) for job in jobs)
+            return
+        context = batch.factory.sessions.context
         weight = context.getLocalProperty(POOL_PROPERTY) or pool_of(1)
 
         def called(job: JobId) -> _Made:
             context.setLocalProperty(POOL_PROPERTY, weight)
             return self._called(job, batch)
 
-        futures: list[Future[_Made]] = [pool.submit(called, job) for job in jobs]
-        pool.shutdown(wait=False)
-        return [(job, future.result) for job, future in zip(jobs, futures, strict=True)]
+        waiting: deque[tuple[JobId, Future[_Made]]] = deque()
+        with ThreadPoolExecutor(min(MOST_CALLS, len(jobs)), thread_name_prefix=f"procedure {self.name}") as pool:
+            for job in jobs:
+                waiting.append((job, pool.submit(called, job)))
+                if len(waiting) == MOST_CALLS:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            for job, future in waiting:
+                yield job, future.result()
 
     def _called(self, job: JobId, batch: Batch) -> _Made:
         changes = self._changes(job)
         assert changes is not None
-        session = batch.sessions.small if changes.rows < batch.many_rows // 10 else batch.sessions.bulk
+        session = batch.factory.session(changes.rows)
         return self._call(job, changes.frame(session).drop(JOB), changes, batch)
 
     def _call(self, job: JobId, frame: DataFrame, changes: ChangeSet | None, batch: Batch) -> _Made:
-        batch.settle()
-        call = Call(self.name, job, batch.chain.get(job).data_timestamp)
+        batch.factory.settle()
+        call = Call(self.name, job, batch.factory.chain.get(job).data_timestamp)
         given = self._guarded(lambda: self.procedure.function(frame, call), job)
         if not self.procedure.columns:
             commit = given if callable(given) else None
@@ -219,8 +244,12 @@ class ProcedureStage:
                 f"procedure {self.name} returned no DataFrame in job {job}, but declares columns",
                 hint="return the rows, or declare no columns",
             )
-        stored = self._guarded(lambda: _typed(given.select(*self.target.spec.columns).toArrow(), self.target.spec), job)
-        return _Made(stored, self._touched(frame), None)
+        spec, most = self.target.spec, batch.factory.many_rows
+        many = _Made(spec.arrow_schema.empty_table(), None, None, (given.select(*spec.columns), frame))
+        if (self._tables[self.procedure.on].count(job) if changes is None else changes.rows) > most:
+            return many
+        rows = self._guarded(lambda: given.select(*spec.columns).limit(most + 1).toArrow(), job)
+        return many if rows.num_rows > most else _Made(_typed(rows, spec), self._touched(frame), None)
 
     def _touched(self, frame: DataFrame) -> pa.Table | None:
         """Keys of the rows that changed, if the key is among the columns that are read: what is not returned anew is gone."""
@@ -251,7 +280,7 @@ class ProcedureStage:
         spec = self.target.spec
         parts = []
         for job, found in made.items():
-            at = batch.chain.get(job).data_timestamp
+            at = batch.factory.chain.get(job).data_timestamp
             if found.touched is not None:
                 parts.append(_events(_widened(found.touched, spec), DELETE, job, 0, at))
             parts.append(_events(found.rows, UPSERT, job, 1, at))
@@ -266,6 +295,28 @@ class ProcedureStage:
         rows = chains.transaction_changes(events, old, spec.key, list(spec.columns))
         rows = rows.select([*spec.columns, JOB, WEIGHT])
         self.target.apply(ChangeSet.of_table(spec, rows, after, upto) if rows.num_rows else None, upto)
+
+    def _apply_many(self, given: DataFrame, frame: DataFrame, job: JobId, batch: Batch) -> None:
+        """Stores the rows of one call by executors, by key in place of those before."""
+        spec, views, after = self.target.spec, batch.bulk_views, JobId(job - 1)
+        names = column_list(spec.key)
+        # Written once: what the function made may not come out the same again.
+        typed = given.select(
+            [column(field.name).cast(field.dataType).alias(field.name) for field in spec.schema.fields]
+        )
+        folder = self._guarded(lambda: batch.to_files(typed), job)
+        rows = views.of_frame(views.session.read.schema(spec.schema).parquet(f"file://{folder}"))
+        last = f"ROW_NUMBER() OVER (PARTITION BY {names} ORDER BY {names}) AS __number"
+        text = f"SELECT * EXCEPT (__number) FROM (SELECT *, {last} FROM {rows}) WHERE __number = 1"
+        keys = f"SELECT {names} FROM {rows}"
+        if set(spec.key) <= set(frame.columns):
+            keys += f" UNION ALL SELECT {names} FROM {views.of_frame(frame)}"
+        old = views.matching(self.target, after, spec.key, f"({keys})")
+        if old is None:
+            changes = batch.appeared(spec, text, job, views)
+        else:
+            changes = batch.made(spec, difference_text(spec, text, old, job), after, job)
+        self.target.apply(changes, job)
 
 
 def check_zones(procedures: Collection[Procedure]) -> None:
@@ -297,9 +348,9 @@ def _events(rows: pa.Table, op: int, job: JobId, rank: int, at: datetime) -> pa.
 
 def _widened(keys: pa.Table, spec: TableSpec) -> pa.Table:
     wanted = spec.arrow_schema
-    for place, column in enumerate(wanted):
-        if column.name not in keys.column_names:
-            keys = keys.add_column(place, column, pa.nulls(keys.num_rows, column.type))
+    for place, missing in enumerate(wanted):
+        if missing.name not in keys.column_names:
+            keys = keys.add_column(place, missing, pa.nulls(keys.num_rows, missing.type))
     return _typed(keys, spec)
 
 

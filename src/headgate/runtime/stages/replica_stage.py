@@ -7,11 +7,14 @@ number from its transaction's position and its own place in it, and nothing is l
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from pyspark.sql.types import (
     ArrayType,
     ByteType,
@@ -23,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headgate.capture.events import event_schema, row_schema
+from headgate.capture.events import Size, event_schema, row_schema
 from headgate.capture.places import conform_events
 from headgate.capture.source import Source, SourceTable
 from headgate.dataflow.relation import column_list, quoted
@@ -31,13 +34,16 @@ from headgate.dataflow.rules import replica
 from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, POSITION, ROW_NUMBER, WEIGHT, JobId
 from headgate.delta.events import OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED
 from headgate.errors import FlowFailed
+from headgate.ranges.range_map import ONE_RANGE, Ranges
 from headgate.runtime.rows import chains
 from headgate.runtime.stages.batch import Batch, TransactionChanges
 from headgate.runtime.stages.event_files import EventFiles
+from headgate.runtime.stages.load_place import LoadPlace
 from headgate.runtime.stages.ways import Way
+from headgate.runtime.tables.jobs import JobChain
 from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.wider import outgrown, widened
-from headgate.warehouse.changes import ChangeSet
+from headgate.warehouse.changes import ChangeSet, TooManyRows, Within
 
 _ROWS_BITS = 32
 """A transaction has fewer rows than two to this power; positions of producers count commits."""
@@ -46,11 +52,27 @@ _ROWS_BITS = 32
 class ReplicaStage:
     """Keeps `source.table` as the source has it."""
 
-    def __init__(self, source: Source, table: str, target: StoredTable) -> None:
+    def __init__(
+        self, source: Source, table: str, target: StoredTable, keys: Within | None = None, ranges: Ranges = ONE_RANGE
+    ) -> None:
+        """`keys`: of which rows events are taken, where those are some ranges of the table."""
         self.source = source
         self.table = table
         self.target = target
         self.key = target.spec.key
+        self._keys = keys
+        self._ranges = ranges
+        self._share = 1.0
+        """Which part of the table's events the stage is expected to take."""
+
+    def within(self, ranges: Ranges) -> ReplicaStage:
+        """The stage for some ranges of its target."""
+        division = self.target.division
+        if division is None or ranges == self.target.ranges:
+            return self
+        part = ReplicaStage(self.source, self.table, self.target.within(ranges), division.within(ranges), ranges)
+        part._share = len(ranges) / division.map.count
+        return part
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -86,27 +108,56 @@ class ReplicaStage:
     def inputs(self) -> tuple[str, ...]:
         return ()
 
+    def begins_at(self, chain: JobChain) -> JobId | None:
+        """The job that the table's first rows are in, or that can have them at the earliest; None once the table has them."""
+        load = self.source.first_loads.get(self.table)
+        if load is None:
+            return None
+        if load.entered_at is None:
+            return JobId(chain.newest + 1)
+        after = self.target.through
+        if chain.position(self.source.name, after) >= load.entered_at:
+            return None
+        jobs = chain.job_positions(self.source.name, after, chain.newest)
+        return next((job for job, position in jobs if position >= load.entered_at), JobId(chain.newest + 1))
+
+    @property
+    def is_unloaded(self) -> bool:
+        """Whether the table's first rows are still to be read: it cannot go on."""
+        load = self.source.first_loads.get(self.table)
+        return load is not None and load.entered_at is None
+
+    def needed_after(self, durable: JobId, chain: JobChain) -> int:
+        """The position in the log behind which events are needed by whoever has the table, or what it makes of the table's
+        events, durably up to a job."""
+        load, position = self.source.first_loads.get(self.table), chain.position(self.source.name, durable)
+        if load is None or (load.entered_at is not None and load.entered_at <= position):
+            return position
+        return chain.position(self.source.name, chain.newest) if load.read_at is None else load.read_at - 1
+
     def advance(self, upto: JobId, batch: Batch) -> None:
         after = self.target.through
         self._require_followed(upto, batch)
+        if (begins := self.begins_at(batch.factory.chain)) is not None:
+            # Before its first rows are there, an empty table is no state of the source.
+            self.target.skip_to(begins)
         self.target.apply(self._changes(after, upto, batch), upto)
 
     def _require_followed(self, upto: JobId, batch: Batch) -> None:
         problem = self.source.problems.get(self.table)
-        if problem is not None and problem.position > batch.chain.position(self.source.name, upto):
+        if problem is not None and problem.position > batch.factory.chain.position(self.source.name, upto):
             return
         if (failure := self.stopped) is not None:
             raise failure
 
     def _changes(self, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
-        if self._is_wide(after, upto, batch):
+        found = None if self.is_wide(after, upto, batch) else self.transaction_changes(after, upto, batch)
+        # Not before its events were read, it is known whether a table was truncated.
+        if self.is_wide(after, upto, batch):
             events = self._event_files(after, upto, batch)
             with events.damage_named():
-                folder = batch.to_files(
-                    batch.bulk_views.session.sql(self._query(events, after, upto, batch, by_job=True))
-                )
-            return ChangeSet.of_files(self.target.spec, folder, after, upto)
-        found = self.transaction_changes(after, upto, batch)
+                query = self._query(events, after, upto, batch, by_job=True)
+                return batch.made(self.target.spec, query, after, upto)
         if found is None:
             return None
         assert found.rows is not None
@@ -115,31 +166,70 @@ class ReplicaStage:
 
     def transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges | None:
         """Changes of the jobs (after, upto], one step per transaction."""
-        place = (self.name, after, upto)
+        place = (self.name, self._ranges, after, upto)
         if place not in batch.transaction_changes:
-            batch.transaction_changes[place] = self._transaction_changes(after, upto, batch)
+            try:
+                batch.transaction_changes[place] = self._transaction_changes(after, upto, batch)
+            except TooManyRows as error:
+                self.widen(after, upto, batch, error)
+                batch.transaction_changes[place] = self._from_files(after, upto, batch)
         return batch.transaction_changes[place]
 
+    def widen(self, after: JobId, upto: JobId, batch: Batch, error: TooManyRows) -> None:
+        """From now on the batch is wide, for the replica and its dimensions: the driver would have to hold too many rows."""
+        batch.factory.ways.widen(self.name, error.rows)
+        place = (self.name, self._ranges, after, upto)
+        batch.wide_replicas[place] = True
+        batch.transaction_changes.pop(place, None)
+
     def _transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges | None:
-        if self._is_wide(after, upto, batch):
+        if self.is_wide(after, upto, batch):
             return self._from_files(after, upto, batch)
-        table = self.source.log.read(self.table, *self._positions(after, upto, batch)).table
+        positions = self._positions(after, upto, batch.factory.chain)
+        table = None if positions is None else self.source.log.read(self.table, *positions).table
         if table is None:
             return None
-        events = conform_events(table, self._events)
-        jobs = pa.array(_job_ids(events, batch.chain.job_positions(self.source.name, after, upto)), pa.int64())
+        events = self._wanted(conform_events(table, self._events))
+        if not events.num_rows:
+            return None
+        load = self._load
+        ids = _job_ids(events, batch.factory.chain.job_positions(self.source.name, after, upto), load.entered_at)
+        jobs, events = pa.array(ids, pa.int64()), load.in_order(events)
         if self.append_only:
             return self._added(events, jobs, batch)
         return self._from_rows(events.append_column(JOB, jobs), after, batch)
 
-    def _is_wide(self, after: JobId, upto: JobId, batch: Batch) -> bool:
-        size = self.source.log.size(self.table, *self._positions(after, upto, batch))
-        if not size.rows:
-            return False
-        return size.in_files > 0 or batch.ways.choose(self.name, size.rows).way is Way.WIDE
+    def _wanted(self, events: pa.Table) -> pa.Table:
+        """The events of the ranges: those of their keys, and truncations, which have no key and concern every range."""
+        if self._keys is None:
+            return events
+        every = ds.field(OP) == TRUNCATE
+        return events.filter(self._keys.expression | every)
 
-    def _positions(self, after: JobId, upto: JobId, batch: Batch) -> tuple[int, int]:
-        return batch.chain.position(self.source.name, after), batch.chain.position(self.source.name, upto)
+    def is_wide(self, after: JobId, upto: JobId, batch: Batch) -> bool:
+        """Decided once per batch, for the replica and its dimensions."""
+        place = (self.name, self._ranges, after, upto)
+        if place not in batch.wide_replicas:
+            size = self.size(after, upto, batch.factory.chain)
+            rows = math.ceil(size.rows * self._share)
+            batch.wide_replicas[place] = size.rows > 0 and (
+                size.in_files > 0 or batch.factory.ways.choose(self.name, rows).way is Way.WIDE
+            )
+        return batch.wide_replicas[place]
+
+    def size(self, after: JobId, upto: JobId, chain: JobChain) -> Size:
+        """How many events the jobs (after, upto] have for the table."""
+        positions = self._positions(after, upto, chain)
+        return Size(0, 0) if positions is None else self.source.log.size(self.table, *positions)
+
+    def _positions(self, after: JobId, upto: JobId, chain: JobChain) -> tuple[int, int] | None:
+        """Between which positions the events of the jobs lie; None for jobs before the table's first rows."""
+        name = self.source.name
+        return self._load.positions(chain.position(name, after), chain.position(name, upto))
+
+    @property
+    def _load(self) -> LoadPlace:
+        return LoadPlace.of(self.source.first_loads.get(self.table))
 
     @property
     def _events(self) -> pa.Schema:
@@ -228,13 +318,17 @@ class ReplicaStage:
         return TransactionChanges(None, schema, lambda: views.of_frame(frame))
 
     def _event_files(self, after: JobId, upto: JobId, batch: Batch) -> EventFiles:
-        """The events in files, made once per batch: the replica and its dimensions take them."""
-        place = (self.name, after, upto)
-        if place not in batch.event_files:
-            found = EventFiles(self.source.log, self.table, *self._positions(after, upto, batch))
-            found.spool(self._events, batch.sessions.context, batch.new_folder())
-            batch.event_files[place] = found
-        return batch.event_files[place]
+        """The events in files, which the replica and its dimensions share."""
+        positions, schema = self._positions(after, upto, batch.factory.chain), self._events
+        assert positions is not None
+
+        def make(folder: Path) -> EventFiles:
+            found = EventFiles(self.source.log, self.table, *positions)
+            found.spool(schema, batch.factory.sessions.context, folder)
+            batch.factory.step("spooled")
+            return found
+
+        return batch.event_files((self.name, *positions, str(schema)), make)
 
     def _query(self, found: EventFiles, after: JobId, upto: JobId, batch: Batch, *, by_job: bool) -> str:
         """The query of changes per job or per transaction."""
@@ -242,8 +336,15 @@ class ReplicaStage:
         frame = views.session.read.schema(self._file_schema()).parquet(*found.files)
         # On the rows of an initial load, files from before format 2 have an earlier beginning of time.
         at = f"GREATEST({COMMIT_AT}, TIMESTAMP '{BEGINNING.isoformat()}') AS {COMMIT_AT}"
-        jobs = batch.chain.job_positions(self.source.name, after, upto)
-        events = f"(SELECT * EXCEPT ({COMMIT_AT}), {at}, {_job_of(jobs)} AS {JOB} FROM {views.of_frame(frame)})"
+        jobs = batch.factory.chain.job_positions(self.source.name, after, upto)
+        if self._keys is not None:
+            frame = frame.where(f"{self._keys.sql} OR {OP} = {TRUNCATE}")
+        load = self._load
+        job_of = _job_of(jobs, f"GREATEST({POSITION}, {load.entered_at}L)")
+        events = (
+            f"(SELECT * EXCEPT ({COMMIT_AT}, {POSITION}), {at}, {load.ordered_by} AS {POSITION}, {job_of} AS {JOB}"
+            f" FROM {views.of_frame(frame)})"
+        )
         if self.append_only:
             number = f"shiftleft({POSITION}, {_ROWS_BITS}) + {SEQUENCE}"
             marks = "" if by_job else f"{POSITION}, {COMMIT_AT} AS {replica.TRANSACTION_AT}, "
@@ -255,27 +356,29 @@ class ReplicaStage:
         if kinds.truncated:
             old = None if self.target.is_empty(after) else views.whole(self.target, after)
         else:
-            old = views.matching(self.target, after, self.key, events)
+            old = views.matching(self.target, after, self.key, events, same_types=True)
             lead = self.target.spec.lead
             whole_numbers = isinstance(self.target.spec.schema[lead].dataType, IntegralType)
             if old is not None and whole_numbers and (found_range := found.range_of(lead)) is not None:
                 # Of new keys that follow the old ones nothing is read.
                 old = f"(SELECT * FROM {old} WHERE {quoted(lead)} BETWEEN {found_range[0]} AND {found_range[1]})"
         if by_job:
-            return replica.job_changes(self.columns, self.key, events, old, kinds, single=len(jobs) == 1)
+            job = jobs[0][0] if len(jobs) == 1 else None
+            return replica.job_changes(self.columns, self.key, events, old, kinds, job=job)
         return replica.transaction_changes(self.columns, self.key, events, old, kinds)
 
 
-def _job_of(jobs: list[tuple[JobId, int]]) -> str:
+def _job_of(jobs: list[tuple[JobId, int]], position: str) -> str:
     """The job of a position: the first that ends there or later."""
     if len(jobs) == 1:
         return f"{jobs[0][0]}L"
     half = len(jobs) // 2
-    return f"IF({POSITION} <= {jobs[half - 1][1]}, {_job_of(jobs[:half])}, {_job_of(jobs[half:])})"
+    return f"IF({position} <= {jobs[half - 1][1]}, {_job_of(jobs[:half], position)}, {_job_of(jobs[half:], position)})"
 
 
-def _job_ids(events: pa.Table, jobs: list[tuple[JobId, int]]) -> np.ndarray:
+def _job_ids(events: pa.Table, jobs: list[tuple[JobId, int]], least: int) -> np.ndarray:
+    """The job of each event, whose position counts as `least` at the least."""
     ends = np.array([position for _, position in jobs], dtype=np.int64)
     ids = np.array([job for job, _ in jobs], dtype=np.int64)
-    found: np.ndarray = ids[np.searchsorted(ends, events.column(POSITION).to_numpy())]
+    found: np.ndarray = ids[np.searchsorted(ends, np.maximum(events.column(POSITION).to_numpy(), least))]
     return found

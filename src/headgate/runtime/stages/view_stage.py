@@ -8,26 +8,34 @@ snapshot, so jobs are recomputed one by one. A narrow batch whose groups would b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from headgate.dataflow.accumulators import GROUP, Running
-from headgate.dataflow.graph import Aggregate, scanned_tables
+from headgate.dataflow.alignment import Restriction
+from headgate.dataflow.flow import Expectation
+from headgate.dataflow.graph import Aggregate, Node, scanned_tables
 from headgate.dataflow.reference import plain_sql
-from headgate.dataflow.relation import SIGNS, column_list, quoted, same_values
+from headgate.dataflow.relation import Relation, column_list, quoted
+from headgate.dataflow.sharing import SharedPart, is_worth_sharing
 from headgate.dataflow.typed_graph import TypedGraph
 from headgate.delta.changes import COPY, JOB, NO_JOB, ROW_HASH, WEIGHT, JobId
-from headgate.runtime.evaluation.evaluation import Evaluation, TooMuchToRead
+from headgate.ranges.range_map import Ranges
+from headgate.runtime.evaluation.evaluation import Evaluation, SharedChanges, TooMuchToRead
+from headgate.runtime.evaluation.flow_batch import FlowBatch
 from headgate.runtime.evaluation.wide import WideEvaluation
-from headgate.runtime.rows.copies import nested_text, numbered, row_hash
+from headgate.runtime.rows.copies import numbered, row_hash
 from headgate.runtime.stages.batch import Batch
+from headgate.runtime.stages.differences import difference_text
+from headgate.runtime.stages.expectations import require_expected
 from headgate.runtime.stages.ways import Way
 from headgate.runtime.tables.stored import BatchViews, StoredTable
-from headgate.warehouse.changes import ChangeSet
+from headgate.warehouse.changes import ChangeSet, TooManyRows
 from headgate.warehouse.spec import TableSpec
 
 
@@ -40,8 +48,10 @@ class ViewStage:
         states: Mapping[Aggregate, StoredTable],
         tables: Mapping[str, StoredTable],
         newest_commit_at: Callable[[JobId], datetime | None],
+        expectations: Sequence[Expectation] = (),
     ) -> None:
         self.flow = flow
+        self._failing = tuple(each for each in expectations if each.action == "fail")
         self.graph = graph
         self.target = target
         self.states = states
@@ -49,12 +59,36 @@ class ViewStage:
         self._newest_commit_at = newest_commit_at
         self._is_bag = ROW_HASH in target.spec.key
         self.inputs = scanned_tables(graph.root)
+        self.aligned: frozenset[str] = frozenset()
+        """Tables of which a range is read for a range of the target; of others, all ranges."""
+        self.alignment: Restriction | None = None
+        self.one_range: str | None = None
+        """Why the target has one range only, if it has."""
+
+    def table(self, name: str) -> StoredTable:
+        """An input."""
+        return self._tables[name]
+
+    def within(self, ranges: Ranges) -> ViewStage:
+        """The stage for some ranges of its target."""
+        if ranges == self.target.ranges:
+            return self
+        tables = {
+            name: self._tables[name].within(ranges) if name in self.aligned else self._tables[name]
+            for name in self.inputs
+        }
+        states = {node: table.within(ranges) for node, table in self.states.items()}
+        target = self.target.within(ranges)
+        return ViewStage(self.flow, self.graph, target, states, tables, self._newest_commit_at, self._failing)
 
     @property
     def name(self) -> str:
         return self.target.name
 
     def advance(self, upto: JobId, batch: Batch) -> None:
+        if self.target.missing:
+            self.skip(upto, batch)
+            return
         after = self.target.through
         # Where an input has no rows for some of the jobs, neither has the view.
         self.target.skip_to(max((self._tables[table].skipped_to(after) for table in self.inputs), default=NO_JOB))
@@ -65,29 +99,30 @@ class ViewStage:
             return
         rows = sum(change.rows for change in changes)
         whole = sum(self._tables[table].count(upto) for table in self.inputs)
-        way = batch.ways.choose(self.name, rows, recomputed_rows=whole, jobs=upto - after).way
+        way = batch.factory.ways.choose(self.name, rows, recomputed_rows=whole, jobs=upto - after).way
         began = time.monotonic()
         if way is Way.RECOMPUTE:
             for job in range(after + 1, upto + 1):
                 self._recompute(JobId(job - 1), JobId(job), batch)
-            batch.ways.took(self.name, way, whole, (time.monotonic() - began) / (upto - after))
+            batch.factory.ways.took(self.name, way, whole, batch.share * (time.monotonic() - began) / (upto - after))
             return
-        take = self._widely if way is Way.WIDE else self._narrowly
-        take(after, upto, rows, batch)
-        batch.ways.took(self.name, way, rows, time.monotonic() - began)
+        if way is Way.NARROW:
+            try:
+                self._narrowly(after, upto, rows, batch)
+            except TooManyRows as error:
+                way = batch.factory.ways.widen(self.name, error.rows)
+                widened = time.monotonic()
+                self._widely(after, upto, rows, batch)
+                # To begin narrow took both.
+                batch.factory.ways.took(self.name, Way.NARROW, rows, batch.share * (time.monotonic() - began))
+                began = widened
+        else:
+            self._widely(after, upto, rows, batch)
+        batch.factory.ways.took(self.name, way, rows, batch.share * (time.monotonic() - began))
 
     def _narrowly(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:
-        evaluation = Evaluation(
-            self.flow,
-            self.graph,
-            self._tables,
-            self.states,
-            batch.views(rows),
-            after,
-            upto,
-            self._newest_commit_at,
-            batch.many_rows,
-        )
+        shared = self._shared(after, upto, rows, batch)
+        evaluation = Evaluation(self._flow_batch(after, upto), batch.views(rows), batch.factory.many_rows, shared)
         try:
             result = evaluation.result(keyed=not self._is_bag)
         except TooMuchToRead:
@@ -99,27 +134,46 @@ class ViewStage:
             if self._is_bag:
                 result = self._expanded(result, after, batch)
             changes = ChangeSet.of_table(self.target.spec, result, after, upto)
+        require_expected(self.flow, self._failing, changes, batch)
         states = {
             node: ChangeSet.of_table(self.states[node].spec, table, after, upto)
             for node, table in evaluation.state_changes.items()
         }
         self._apply(states, changes, upto)
 
+    def _shared(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> dict[Node, SharedChanges]:
+        """By node the parts that are worth computing together with the flows that run alongside."""
+        views = batch.views(rows)
+        if views.session is not batch.factory.sessions.small:
+            return {}
+        found: dict[Node, SharedChanges] = {}
+        for part in batch.parts:
+            flows = part.uses.keys() & set(batch.alongside)
+            if self.name in flows and is_worth_sharing(part, len(flows)):
+                found[part.uses[self.name].node] = partial(self._part, part, len(flows), after, upto, views, batch)
+        return found
+
+    def _part(
+        self, part: SharedPart, flows: int, after: JobId, upto: JobId, views: BatchViews, batch: Batch
+    ) -> tuple[Relation, pa.Table] | None:
+        tables = tuple(self._tables[name] for name in scanned_tables(part.root))
+
+        def compute(root: Node) -> tuple[pa.Table, StructType, bool] | None:
+            plain = replace(self._flow_batch(after, upto), graph=TypedGraph(root, {}, {}, {}, {}), states={})
+            return Evaluation(plain, views, batch.factory.many_rows).part_changes(root)
+
+        place = (id(views.session), tables, after, upto)
+        found = batch.factory.shared_parts.ask(part, views.session, place, flows, compute)
+        return None if found is None else found.used(part.uses[self.name])
+
     def _widely(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:
-        evaluation = WideEvaluation(
-            self.flow,
-            self.graph,
-            self._tables,
-            self.states,
-            batch.bulk_views,
-            batch,
-            after,
-            upto,
-            self._newest_commit_at,
-            rows,
-        )
+        evaluation = WideEvaluation(self._flow_batch(after, upto), batch.bulk_views, batch, rows)
         changes = evaluation.result(self.target)
+        require_expected(self.flow, self._failing, changes, batch)
         self._apply(evaluation.state_changes, changes, upto)
+
+    def _flow_batch(self, after: JobId, upto: JobId) -> FlowBatch:
+        return FlowBatch(self.flow, self.graph, self._tables, self.states, self._newest_commit_at, after, upto)
 
     def _apply(self, states: Mapping[Aggregate, ChangeSet | None], changes: ChangeSet | None, upto: JobId) -> None:
         for node, table in self.states.items():
@@ -144,18 +198,51 @@ class ViewStage:
     def build(self, job: JobId, batch: Batch) -> None:
         """Fills the empty tables with what the query gives at a job."""
         views = batch.views(sum(self._tables[table].main.count(job) for table in self.inputs))
+        try:
+            found = self._appeared(job, batch, views)
+        except TooManyRows:
+            found = self._appeared(job, batch, batch.bulk_views)
+        require_expected(self.flow, self._failing, found[self.target], batch)
+        for table, changes in found.items():
+            table.apply(changes, job)
+
+    def _appeared(self, job: JobId, batch: Batch, views: BatchViews) -> dict[StoredTable, ChangeSet | None]:
+        """By table, the target last, what the query gives at a job."""
         texts = self._texts(job, batch, views)
-        for table in (*self.states.values(), self.target):
-            table.apply(batch.appeared(table.spec, texts[table.name], job, views), job)
+        tables = (*self.states.values(), self.target)
+        return {table: batch.appeared(table.spec, texts[table.name], job, views) for table in tables}
 
     def _recompute(self, after: JobId, upto: JobId, batch: Batch) -> None:
         """Runs the query at `upto` and takes the difference from what the tables hold at `after`."""
-        texts = self._texts(upto, batch, batch.bulk_views)
-        tables = (*self.states.values(), self.target)
+        top = None if self._is_bag else self.graph.running_top
+        texts = self._texts(upto, batch, batch.bulk_views, top)
         # All are computed before any is applied: a full disk in between would leave them at different jobs.
-        changes = [self._difference(table, texts[table.name], after, upto, batch) for table in tables]
-        for table, found in zip(tables, changes, strict=True):
-            table.apply(found, upto)
+        states = {
+            node: self._difference(table, texts[table.name], after, upto, batch) for node, table in self.states.items()
+        }
+        if top is None:
+            changes = self._difference(self.target, texts[self.target.name], after, upto, batch)
+        else:
+            changes = self._derived(top, states[top], after, upto, batch)
+        require_expected(self.flow, self._failing, changes, batch)
+        self._apply(states, changes, upto)
+
+    def _derived(
+        self, top: Aggregate, state: ChangeSet | None, after: JobId, upto: JobId, batch: Batch
+    ) -> ChangeSet | None:
+        """The target's changes from those of its topmost state, of which each row makes at most one of the target."""
+        if state is None or not state.rows:
+            return None
+        views = batch.bulk_views
+        changes = views.of_frame(state.frame(views.session))
+        tables = self._whole_inputs(upto, views)
+        parts = []
+        for weight in (1, -1):
+            rows = f"(SELECT * FROM {changes} WHERE {WEIGHT} = {weight})"
+            text = plain_sql(self.graph.root, tables, self.graph.sensitive, {top: (self.graph.forms[top], rows)})
+            names = column_list(self.target.spec.columns)
+            parts.append(f"SELECT {names}, {upto}L AS {JOB}, {weight}L AS {WEIGHT} FROM ({text})")
+        return batch.made(self.target.spec, " UNION ALL ".join(parts), after, upto)
 
     @property
     def furthest(self) -> JobId:
@@ -163,42 +250,56 @@ class ViewStage:
         return min((self._tables[table].through for table in self.inputs), default=self.target.through)
 
     def skip(self, upto: JobId, batch: Batch) -> None:
-        """Goes to a job without those before it, of which one fails: the tables then hold what the query gives there."""
-        self._recompute(self.target.through, upto, batch)
-        self.target.skip_to(upto)
+        """Goes to a job without those before it, of which one fails: the tables then hold what the query gives there.
+
+        Ranges that are missing come back so.
+        """
+        known, is_missing = self.target.through, bool(self.target.missing)
+        for table in self.states.values():
+            table.stand()
+        self._recompute(self.target.stand(), upto, batch)
+        if not is_missing:
+            self.target.skip_to(upto, known)
+            return
+        for table in (*self.states.values(), self.target):
+            table.came_back(upto)
 
     def _difference(self, table: StoredTable, text: str, after: JobId, upto: JobId, batch: Batch) -> ChangeSet | None:
         views = batch.bulk_views
         if table.is_empty(after):
             found = batch.appeared(table.spec, text, upto, views)
             return found and replace(found, after=after)
-        frame = views.session.sql(difference_text(table.spec, text, views.whole(table, after), upto))
-        return ChangeSet.of_files(table.spec, batch.to_files(frame), after, upto)
+        return batch.made(table.spec, difference_text(table.spec, text, views.whole(table, after), upto), after, upto)
 
     def from_scratch(self, views: BatchViews) -> str:
         """The query over the inputs' newest rows."""
-        names = {table: views.whole(self._tables[table], self.target.through) for table in self.inputs}
-        return plain_sql(self.graph.root, names.__getitem__, self.graph.sensitive)
+        return plain_sql(self.graph.root, self._whole_inputs(self.target.through, views), self.graph.sensitive)
 
-    def _texts(self, job: JobId, batch: Batch, views: BatchViews) -> dict[str, str]:
-        """The query from scratch of the target and of each state, over the inputs at the job.
+    def _whole_inputs(self, job: JobId, views: BatchViews) -> Callable[[str], str]:
+        """By table a view of its rows at the job."""
+        return {table: views.whole(self._tables[table], job) for table in self.inputs}.__getitem__
+
+    def _texts(self, job: JobId, batch: Batch, views: BatchViews, top: Aggregate | None = None) -> dict[str, str]:
+        """The query from scratch of the target and of each state, over the inputs at the job; not of what derives from `top`.
 
         Where there are many rows, a state is computed here, once, and what derives from it reads that.
         """
-        names = {table: views.whole(self._tables[table], job) for table in self.inputs}
+        tables = self._whole_inputs(job, views)
         texts = {}
         states: dict[Aggregate, tuple[Running, str]] = {}
         for node, table in self.states.items():
             form = self.graph.forms[node]
-            below = plain_sql(node.input, names.__getitem__, self.graph.sensitive, states)
+            below = plain_sql(node.input, tables, self.graph.sensitive, states)
             text = state_text(node, form, below)
-            if views.session is not batch.sessions.small:
+            if node is not top and views.session is not batch.factory.sessions.small:
                 frame = views.session.sql(text)
                 folder = batch.to_files(frame)
                 view = views.of_frame(views.session.read.schema(frame.schema).parquet(f"file://{folder}"))
                 states[node], text = (form, view), f"SELECT * FROM {view}"
             texts[table.name] = text
-        text = plain_sql(self.graph.root, names.__getitem__, self.graph.sensitive, states)
+        if top is not None:
+            return texts
+        text = plain_sql(self.graph.root, tables, self.graph.sensitive, states)
         if self._is_bag:
             text = bag_text(self.target.spec, text)
         texts[self.target.name] = text
@@ -223,27 +324,3 @@ def bag_text(spec: TableSpec, text: str) -> str:
         f"SELECT {names}, {ROW_HASH}, CAST(ROW_NUMBER() OVER (PARTITION BY {ROW_HASH} ORDER BY {ROW_HASH}) AS INT) AS {COPY}"
         f" FROM (SELECT {names}, {row_hash(plain)} AS {ROW_HASH} FROM ({text}))"
     )
-
-
-def difference_text(spec: TableSpec, text: str, stored: str, job: JobId) -> str:
-    """What changes the stored rows into those of the query, in one job: rows are compared with that of the same key."""
-    same = same_values(
-        "n", "o", [(name, name) for name in spec.key], same_types="collate" not in spec.schema.simpleString()
-    )
-    # Rows of a bag with the same hash and number are the same.
-    compared = [] if ROW_HASH in spec.key else [field for field in spec.schema.fields if field.name not in spec.key]
-    equal = "".join(f" AND {comparable('n', field)} <=> {comparable('o', field)}" for field in compared)
-    outputs = ", ".join(
-        f"IF(__sign > 0, n.{quoted(name)}, o.{quoted(name)}) AS {quoted(name)}" for name in spec.columns
-    )
-    return (
-        f"SELECT {outputs}, {job}L AS {JOB}, __sign AS {WEIGHT} FROM (SELECT *, true AS __is FROM ({text})) n"
-        f" FULL OUTER JOIN (SELECT *, true AS __was FROM {stored}) o ON {same} {SIGNS}"
-        f" WHERE NOT COALESCE(__is AND __was{equal}, false) AND IF(__sign > 0, __is, __was)"
-    )
-
-
-def comparable(side: str, field: StructField) -> str:
-    """A column as something that Spark compares: maps are not."""
-    column = f"{side}.{quoted(field.name)}"
-    return nested_text(column, field.dataType) if "map<" in field.dataType.simpleString() else column

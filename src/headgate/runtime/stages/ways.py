@@ -36,7 +36,7 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class WayChoice:
     way: Way
     reason: str
 
@@ -115,13 +115,13 @@ class Learnt:
         return Learnt({Way(way): Fit(*sums) for way, sums in body.items()})
 
 
-def cheapest(seconds: Mapping[Way, float], rows: int, most_rows: int) -> Choice:
+def cheapest(seconds: Mapping[Way, float], rows: int, most_rows: int) -> WayChoice:
     """The way that takes least, of those whose seconds are given; narrow only for fewer rows than `most_rows`."""
     possible = {way: took for way, took in seconds.items() if way is not Way.NARROW or rows < most_rows}
     way = min(possible, key=possible.__getitem__)
     shown = ", ".join(f"{other} about {took:.1f} s" for other, took in possible.items())
     limit = "" if Way.NARROW in possible else f"; more than {most_rows:,} (limits.batch_rows) are never narrow"
-    return Choice(way, f"{rows:,} changed rows: {shown}{limit}")
+    return WayChoice(way, f"{rows:,} changed rows: {shown}{limit}")
 
 
 class Ways:
@@ -131,25 +131,25 @@ class Ways:
         """`most_rows` is what the driver may hold; `forced` is taken wherever it is possible; `file` keeps what was learnt."""
         self.most_rows = most_rows
         self.forced = forced
-        self.last: dict[str, Choice] = {}
+        self.last: dict[str, WayChoice] = {}
         """By stage the latest choice."""
         self._file = file
         self._learnt: dict[str, Learnt] = {} if file is None else _read(file)
         self._written = dict(self._learnt)
         self._lock = Lock()
 
-    def choose(self, stage: str, rows: int, *, recomputed_rows: int | None = None, jobs: int = 1) -> Choice:
+    def choose(self, stage: str, rows: int, *, recomputed_rows: int | None = None, jobs: int = 1) -> WayChoice:
         """The way for a batch of changed rows.
 
         `recomputed_rows` are the rows that the query as written would read, for each of the jobs; None where there is no query.
         """
         with self._lock:
-            if self.forced is not None and (self.forced is not Way.RECOMPUTE or recomputed_rows is not None):
-                choice = Choice(self.forced, "limits.way says so")
+            if self._can_force(rows, recomputed_rows) and self.forced is not None:
+                choice = WayChoice(self.forced, "limits.way says so")
             elif recomputed_rows is None:
                 # What is not a query over tables is narrow wherever it can be: rows are looked up or appended, and that is all.
                 way = Way.NARROW if rows < self.most_rows else Way.WIDE
-                choice = Choice(
+                choice = WayChoice(
                     way, f"{rows:,} changes, of {self.most_rows:,} that the driver may hold (limits.batch_rows)"
                 )
             else:
@@ -159,6 +159,30 @@ class Ways:
                 choice = cheapest(seconds, rows, self.most_rows)
             self.last[stage] = choice
             return choice
+
+    def _can_force(self, rows: int, recomputed_rows: int | None) -> bool:
+        if self.forced is Way.RECOMPUTE:
+            return recomputed_rows is not None
+        return self.forced is not Way.NARROW or rows < self.most_rows
+
+    def widen(self, stage: str, rows: int) -> Way:
+        """The way of a batch that was to be narrow, of which the driver would have to hold so many rows."""
+        with self._lock:
+            why = f"{rows:,} rows of a batch, of {self.most_rows:,} that the driver may hold (limits.batch_rows)"
+            self.last[stage] = WayChoice(Way.WIDE, why)
+        return Way.WIDE
+
+    def expected(self, stage: str, rows: int, changed_rows: int) -> dict[Way, float]:
+        """The seconds of a job in each way; `rows` are those that the query as written reads."""
+        with self._lock:
+            learnt = self._learnt.get(stage, Learnt())
+        return {way: learnt.estimate(way, rows if way is Way.RECOMPUTE else changed_rows) for way in Way}
+
+    def measured(self, stage: str, way: Way, rows: float) -> float | None:
+        """The seconds of a batch as batches of that stage and way took; None where there were none."""
+        with self._lock:
+            fit = self._learnt.get(stage, Learnt()).fits.get(way)
+        return None if fit is None else fit.line(BEFORE[way]).seconds(rows)
 
     def took(self, stage: str, way: Way, rows: int, seconds: float) -> None:
         """Tells what a batch took; of a recomputation the rows that the query read."""

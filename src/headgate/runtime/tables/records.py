@@ -20,10 +20,16 @@ RESNAPSHOT = "resnapshot"
 """Tables that could not be followed are about to be read whole; jobs before the one that holds that will be forgotten."""
 STREAM_MARKED = "stream marked"
 """From here on the stream log of a source has a mark: without one it is damaged."""
+STREAM = "stream"
+"""What the stream log of a source consists of since its owner opened it (`capture/log_manifest`)."""
 PROCEDURE = "procedure"
 PROCEDURE_ARCHIVED = "procedure archived"
 SETTING = "setting"
 """Someone changed a setting while the warehouse was open, or went back to what the project file says."""
+RANGES = "ranges"
+"""The bounds of a family of tables; a version that does not know of ranges may leave them aside."""
+GAPS = "gaps"
+"""Keys of a table, by its path, whose rows were not as of the job of the checkpoint beside it."""
 FORGOTTEN = "forgotten"
 """Jobs before the one named cannot be read any more: between them and it the source could not be followed."""
 
@@ -39,6 +45,10 @@ class FlowRecord:
     is_archived: bool = False
     columns: Mapping[str, Any] | None = None
     """The source's columns that a type 2 dimension was made with."""
+    cut: tuple[str, ...] | None = None
+    """The results that are stored instead of the whole one (`dataflow/cutting`). A version without cuts builds the whole one."""
+    former: tuple[str, ...] = ()
+    """Where tables lie that were the flow's before its cut moved: nobody reads them after the next opening."""
 
     def body(self) -> dict[str, Any]:
         return {
@@ -48,6 +58,8 @@ class FlowRecord:
             "versioned": self.is_versioned,
             "text": self.text,
             "columns": self.columns,
+            "cut": None if self.cut is None else list(self.cut),
+            "former": list(self.former),
         }
 
 
@@ -75,6 +87,12 @@ class Records:
     readable_from: JobId = NO_JOB
     resnapshots: dict[str, frozenset[str]] = field(default_factory=dict)
     """Tables by source that are about to be read whole, or have been since the newest job."""
+    ranges: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Range maps by family."""
+    streams: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Manifests of the stream logs by source."""
+    gaps: dict[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    """By the table's path, those that were not closed at its checkpoint."""
     marked: set[str] = field(default_factory=set)
     """Sources whose stream logs have marks."""
 
@@ -98,6 +116,8 @@ class Records:
                     body["versioned"],
                     body["text"],
                     columns=body.get("columns"),
+                    cut=None if body.get("cut") is None else tuple(body["cut"]),
+                    former=tuple(body.get("former", ())),
                 )
             case "archived":
                 self.flows[body["name"]] = replace(self.flows[body["name"]], is_archived=True)
@@ -110,8 +130,14 @@ class Records:
             case "resnapshot":
                 tables = self.resnapshots.get(body["source"], frozenset())
                 self.resnapshots[body["source"]] = tables | frozenset(body["tables"])
+            case "stream":
+                self.streams[body["source"]] = body
             case "stream marked":
                 self.marked.add(body["source"])
+            case "gaps":
+                self.gaps[body["table"]] = tuple(body["gaps"])
+            case "ranges":
+                self.ranges[body["family"]] = body
             case "procedure":
                 self.procedures[body["name"]] = body
             case "procedure archived":

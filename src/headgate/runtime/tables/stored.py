@@ -7,23 +7,35 @@ takes the same changes as its table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import Future, wait
+from contextlib import nullcontext
+from functools import partial
 from threading import Lock, RLock
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headgate.dataflow.relation import quoted
+from headgate.dataflow.relation import same_values
 from headgate.delta.changes import NO_JOB, JobId
+from headgate.ranges.key_set import ALL, KeySet
+from headgate.ranges.range_map import ONE_RANGE, UNCUT, RangeMap, Ranges
 from headgate.runtime.spark.collecting import Collector
-from headgate.runtime.spark.views import Views
-from headgate.runtime.tables.table_changes import TableChanges
-from headgate.warehouse.changes import ChangeSet, conform
+from headgate.runtime.spark.threads import DaemonThreads
+from headgate.runtime.spark.views import Views, fresh_name
+from headgate.runtime.tables.gaps import Gap, Gaps
+from headgate.runtime.tables.jobs import JobChain
+from headgate.runtime.tables.lookup_keys import as_typed, usable_prefix
+from headgate.runtime.tables.table_changes import TableChanges, of_columns
+from headgate.warehouse.changes import ChangeSet, TooManyRows
+from headgate.warehouse.divided import Division
 from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.table_ranges import within
 from headgate.warehouse.versioned import Pin, VersionedTable
 
 _KEPT_COUNTS = 64
+_NEVER = JobId(-1)
+_ENTERING = DaemonThreads("spark-enter")
 
 
 class StoredTable:
@@ -33,9 +45,15 @@ class StoredTable:
         self.main = main
         self._session = session
         self.arrangements: dict[tuple[str, ...], VersionedTable] = {}
-        self._small_rows = small_rows
+        self.small_rows = small_rows
+        """A table with at most this many rows is small: it is read whole rather than looked up."""
         self._counts: dict[JobId, int] = {}
-        self._skipped_to = NO_JOB
+        self.gaps = Gaps()
+        self._whole: StoredTable = self
+        """The table that has all ranges."""
+        self.division: Division | None = None
+        """How the table is cut into ranges; None for one range."""
+        self._some: dict[Ranges, StoredTable] = {}
         self.lock = RLock()
         """Held while changes are applied: whoever holds it finds the table and its arrangements at one job."""
 
@@ -49,20 +67,146 @@ class StoredTable:
 
     @property
     def through(self) -> JobId:
+        """The job that all ranges have, those that are missing included."""
+        return min(self.throughs)
+
+    @property
+    def level(self) -> JobId:
+        """The job that all ranges have which are not missing: the table can be folded up to there."""
         return self.main.through
 
     @property
-    def readable_from(self) -> JobId:
+    def ranges(self) -> Ranges:
+        """The numbers of all ranges."""
+        return ONE_RANGE if self.division is None else self.division.map.all
+
+    @property
+    def range_map(self) -> RangeMap:
+        return UNCUT if self.division is None else self.division.map
+
+    @property
+    def throughs(self) -> tuple[JobId, ...]:
+        """The job of each range; the least is the table's. A missing range has the last job at which it was known."""
+        missing, jobs = self.missing, self.main.throughs
+        return tuple(min(job, missing[place].after) if place in missing else job for place, job in enumerate(jobs))
+
+    @property
+    def missing(self) -> dict[int, Gap]:
+        """Ranges that nobody can read now at jobs after the gap's, with the reason. They come back when they are made anew."""
+        found: dict[int, Gap] = {}
+        for gap in self.gaps.open:
+            for number in self.holding(gap.keys):
+                found[number] = min(found.get(number, gap), gap, key=lambda each: each.after)
+        return found
+
+    def leave_out(self, ranges: Ranges, reason: str) -> None:
+        """From now on the ranges are missing: nobody reads them, and nobody waits for them."""
+        with self.lock:
+            throughs = self.throughs
+            for number in sorted(ranges - self.missing.keys()):
+                self.gaps = self.gaps.opened(Gap(self._keys_of(number), throughs[number], None, reason))
+            self._leave_missing_out()
+
+    def make_anew(self, ranges: Ranges, chain: JobChain) -> JobId:
+        """Missing ranges are to be made anew, at the newest job: the table is not folded up to there. Gives the job."""
+        with self.lock:
+            for number in ranges:
+                self.gaps = self.gaps.due(self._keys_of(number), chain.newest)
+            return chain.newest
+
+    def not_anew(self, ranges: Ranges) -> None:
+        """Missing ranges could not be made anew."""
+        with self.lock:
+            for number in ranges:
+                self.gaps = self.gaps.due(self._keys_of(number), None)
+
+    def foldable(self, chain: JobChain) -> JobId:
+        """The last job to which the table may be folded, or let jobs go: before the one at which missing ranges are made anew."""
+        with self.lock if self.gaps.open else nullcontext():
+            return self.gaps.durable_job(chain.newest)
+
+    def restore(self, gaps: Gaps) -> None:
+        """The gaps that the ledger knows of a table which was just opened."""
+        with self.lock:
+            self.gaps = Gaps((*self.gaps.found, *gaps.found))
+            self._leave_missing_out()
+
+    def _keys_of(self, number: int) -> KeySet:
+        return ALL if self.division is None else self.division.map.keys_of([number])
+
+    def _leave_missing_out(self) -> None:
+        """Has the table's files follow what is missing, by range: ranges may be others than when a gap was opened."""
+        if not self.gaps.found:
+            return
+        missing = self.missing
+        self.gaps = self.gaps.open_for({self._keys_of(number): gap for number, gap in missing.items()})
+        for table in self.physical():
+            table.leave_out(frozenset(missing))
+
+    def stand(self) -> JobId:
+        """The job from which changes bring the table on: of ranges that are missing, one at which it still has rows."""
+        if not self.missing:
+            return self.through
+        with self.lock:
+            for table in self._whole.physical():
+                table.stand(frozenset(self.missing))
+            return self.level
+
+    def through_of(self, keys: KeySet) -> JobId:
+        """The job that all ranges with some of the keys have."""
+        throughs = self.throughs
+        return min((throughs[number] for number in self.holding(keys)), default=self.through)
+
+    def holding(self, keys: KeySet) -> Ranges:
+        """The ranges that hold some of the keys; one at least."""
+        return ONE_RANGE if self.division is None else self.division.map.holding(keys) or ONE_RANGE
+
+    def divide(self, division: Division | None) -> None:
+        """Cuts the table and its arrangements into ranges, or makes one of them; those concerned stand at one job."""
+        with self.lock:
+            if division == self.division:
+                return
+            for table in self.physical():
+                table.divide(division)
+            self.division = division
+            self._some = {}
+            self._leave_missing_out()
+
+    def within(self, ranges: Ranges) -> StoredTable:
+        """Some of the ranges as a table of their own."""
+        if self.division is None or ranges == self.ranges:
+            return self
+        with self.lock:
+            if ranges not in self._some:
+                self._some[ranges] = _StoredRanges(self, ranges, small_rows=self.small_rows)
+            return self._some[ranges]
+
+    def readable_from(self, keys: KeySet = ALL) -> JobId:
         """The oldest job at which readers find the table's rows; consumers may need changes from before."""
-        return max(self.main.retain_from, self._skipped_to)
+        return max(self.main.retain_from, self.gaps.known_from(self.main.retain_from, keys))
 
-    def skip_to(self, job: JobId) -> None:
-        """Tells that the table's rows are not known at jobs before this one: a job failed there."""
-        self._skipped_to = max(self._skipped_to, job)
+    def skip_to(self, job: JobId, after: JobId = _NEVER, keys: KeySet = ALL) -> None:
+        """Tells that the table's rows are not known at jobs before this one, or between an earlier one and this."""
+        if job > max(after, NO_JOB):
+            with self.lock:
+                why = "its first rows came later, or a job failed on its data"
+                self.gaps = self.gaps.since(self.main.oldest_job).skipped(keys, after, job, why)
 
-    def skipped_to(self, after: JobId) -> JobId:
+    def came_back(self, job: JobId, keys: KeySet = ALL) -> None:
+        """Tells that ranges which were missing are there again, at a job."""
+        with self.lock:
+            self.gaps = self.gaps.closed(keys, job)
+            self._leave_missing_out()
+
+    def skipped_to(self, after: JobId, keys: KeySet = ALL) -> JobId:
         """The job before which rows are not known, if that is later than `after`; else no job."""
-        return self._skipped_to if self._skipped_to > after else NO_JOB
+        return self.gaps.known_from(after, keys)
+
+    def attach(self, by: tuple[str, ...], arrangement: VersionedTable) -> None:
+        """From now on the arrangement takes the same changes as the table, and has the same ranges."""
+        arrangement.divide(self.division)
+        arrangement.leave_out(frozenset(self.missing))
+        self.arrangements[by] = arrangement
 
     def physical(self) -> list[VersionedTable]:
         return [self.main, *self.arrangements.values()]
@@ -80,15 +224,15 @@ class StoredTable:
         return self.count(job) == 0
 
     def is_small(self, job: JobId) -> bool:
-        return self.count(job) <= self._small_rows
+        return self.count(job) <= self.small_rows
 
     def schema_of(self, columns: tuple[str, ...]) -> StructType:
         return StructType([self.spec.schema[column] for column in columns])
 
     def apply(self, changes: ChangeSet | None, through: JobId) -> None:
         with self.lock:
-            for arrangement in self.arrangements.values():
-                arrangement.apply(changes and _of_columns(changes, arrangement.spec), through)
+            for arrangement in self.physical()[1:]:
+                arrangement.apply(changes and of_columns(changes, arrangement.spec), through)
             self.main.apply(changes, through)
 
     def changes(self, after: JobId, upto: JobId) -> ChangeSet | None:
@@ -101,59 +245,72 @@ class StoredTable:
         for table in self.physical():
             if not set(select) <= set(table.spec.schema.names):
                 continue
-            prefix = _usable_prefix(table.spec.sort, columns)
+            prefix = usable_prefix(table.spec.sort, columns)
             if not prefix:
                 continue
-            keys = _as_typed(values, columns, prefix, table.spec)
+            keys = as_typed(values, columns, prefix, table.spec)
             if keys is not None:
                 return table.lookup(prefix, keys, job, select, self._session())
         return None
 
 
-def _of_columns(changes: ChangeSet, spec: TableSpec) -> ChangeSet:
-    """The changes as a table with fewer columns sees them."""
-    table = None if changes.table is None else conform(changes.table, spec)
-    return replace(changes, schema=spec.change_schema, table=table)
+class _StoredRanges(StoredTable):
+    """Some ranges of a table."""
 
+    def __init__(self, whole: StoredTable, ranges: Ranges, *, small_rows: int) -> None:
+        super().__init__(within(whole.main, ranges), whole._session, small_rows=small_rows)
+        self._whole = whole
+        self._ranges = ranges
+        self.lock = whole.lock
 
-def _usable_prefix(sort: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...]:
-    prefix: list[str] = []
-    for column in sort:
-        if column not in columns:
-            break
-        prefix.append(column)
-    return tuple(prefix)
+    def physical(self) -> list[VersionedTable]:
+        # Arrangements come and go.
+        return [self.main, *(within(table, self._ranges) for table in self._whole.arrangements.values())]
 
+    @property
+    def _keys(self) -> KeySet:
+        return self.main._within.keys  # type: ignore[no-any-return, attr-defined]
 
-def _as_typed(values: pa.Table, columns: tuple[str, ...], prefix: tuple[str, ...], spec: TableSpec) -> pa.Table | None:
-    """The values of the prefix columns in the table's types, or None when equality could mean something else."""
-    arrays = []
-    for column in prefix:
-        wanted = spec.arrow_schema.field(column).type
-        array = values.column(columns.index(column))
-        if array.type != wanted:
-            if not (pa.types.is_null(array.type) or (pa.types.is_integer(array.type) and pa.types.is_integer(wanted))):
-                return None
-            try:
-                array = array.cast(wanted)
-            except pa.ArrowInvalid:
-                return None
-        arrays.append(array)
-    return pa.table(arrays, names=list(prefix))
+    @property
+    def throughs(self) -> tuple[JobId, ...]:
+        throughs = self._whole.throughs
+        return tuple(throughs[number] for number in sorted(self._whole.holding(self._keys)))
+
+    @property
+    def missing(self) -> dict[int, Gap]:
+        numbers = self._whole.holding(self._keys)
+        return {number: gap for number, gap in self._whole.missing.items() if number in numbers}
+
+    def readable_from(self, keys: KeySet = ALL) -> JobId:
+        return self._whole.readable_from(self._keys)
+
+    def skip_to(self, job: JobId, after: JobId = _NEVER, keys: KeySet = ALL) -> None:
+        self._whole.skip_to(job, after, self._keys)
+
+    def came_back(self, job: JobId, keys: KeySet = ALL) -> None:
+        self._whole.came_back(job, self._keys)
+
+    def skipped_to(self, after: JobId, keys: KeySet = ALL) -> JobId:
+        return self._whole.skipped_to(after, self._keys)
 
 
 class BatchViews:
     """Views that the stages of one batch share: each table's changes and whole tables are entered once."""
 
-    def __init__(self, session: SparkSession, kept: KeptViews, collector: Collector | None = None) -> None:
-        """`collector` runs small queries together with those of other batches."""
+    def __init__(
+        self, session: SparkSession, kept: KeptViews, most_rows: int, collector: Collector | None = None
+    ) -> None:
+        """`most_rows` may come to the driver at once; `collector` runs small queries together with those of other batches."""
         self._views = Views(session)
         self._kept = kept
+        self._most_rows = most_rows
         self._collector = collector
         kept.begin()
         self._changes: dict[tuple[StoredTable, JobId, JobId], SharedChanges] = {}
-        self._whole: dict[tuple[str, JobId], str] = {}
+        self._whole: dict[tuple[StoredTable | VersionedTable, JobId], str] = {}
         self._pins: list[Pin] = []
+        self._entering: list[Future[str]] = []
+        """Views that are on their way into Spark."""
 
     @property
     def session(self) -> SparkSession:
@@ -162,15 +319,26 @@ class BatchViews:
     def of_rows(self, rows: pa.Table, schema: StructType) -> str:
         return self._views.of_rows(rows, schema)
 
+    def of_rows_later(self, rows: pa.Table, schema: StructType) -> str:
+        """A view that is there when `collect` needs it; rows are entered while others are looked up."""
+        name = fresh_name()
+        self._entering.append(_ENTERING.submit(partial(self._views.of_rows, rows, schema, name)))
+        return name
+
     def of_frame(self, frame: DataFrame) -> str:
         return self._views.of_frame(frame)
 
     def collect(self, text: str) -> tuple[pa.Table, StructType]:
-        """Runs the query and brings its rows to the driver."""
+        """Runs the query and brings its rows to the driver; raises `TooManyRows` for more than it may hold."""
+        self._enter()
+        # Few rows may match very many: executors stop where one more than the driver may hold is there.
+        text = f"SELECT * FROM ({text}) LIMIT {self._most_rows + 1}"
         # Nobody else is to wait for the scan of a large table.
-        if self._collector is None or self._pins:
-            return self._views.collect(text)
-        return self._collector.collect(text)
+        together = None if self._pins else self._collector
+        rows, schema = self._views.collect(text) if together is None else together.collect(text)
+        if rows.num_rows > self._most_rows:
+            raise TooManyRows(rows.num_rows)
+        return rows, schema
 
     def changes(self, table: StoredTable, after: JobId, upto: JobId) -> TableChanges | None:
         """The table's changes in (after, upto]."""
@@ -181,24 +349,37 @@ class BatchViews:
 
     def whole(self, table: StoredTable, job: JobId) -> str:
         """A view of all of the table's rows at the job."""
-        place = (table.name, job)
+        place = (table, job)
         if place not in self._whole:
-            if table.is_small(job):
-                self._whole[place] = self._kept.view(self.session, table, job)
-            else:
-                self._whole[place] = self._pinned(table.main, job)
+            self._whole[place] = self._small(table, job) or self._pinned(table.main, job)
         return self._whole[place]
 
-    def matching(self, table: StoredTable, job: JobId, columns: tuple[str, ...], keys: str) -> str | None:
-        """The table's rows at the job that have the column values of a row of the relation; None if it is empty."""
+    def _small(self, table: StoredTable, job: JobId) -> str | None:
+        """A view of the rows of a small table, which the driver has; None for others."""
+        if not table.is_small(job):
+            return None
+        try:
+            return self._kept.view(self.session, table, job)
+        except TooManyRows:
+            # Few rows are left, but the files still have those that went.
+            return None
+
+    def matching(
+        self, table: StoredTable, job: JobId, columns: tuple[str, ...], keys: str, *, same_types: bool = False
+    ) -> str | None:
+        """The table's rows at the job that have the column values of a row of the relation; None if it is empty.
+
+        `same_types` tells that the relation's columns have the types of the table's.
+        """
         if table.is_empty(job):
             return None
-        same = " AND ".join(f"w.{quoted(name)} <=> k.{quoted(name)}" for name in columns)
+        hashable = same_types and "collate" not in table.spec.schema.simpleString()
+        same = same_values("w", "k", [(name, name) for name in columns], same_types=hashable)
         return f"(SELECT w.* FROM {self.whole(table, job)} w LEFT SEMI JOIN {keys} k ON {same})"
 
     def arranged(self, arrangement: VersionedTable, job: JobId) -> str:
         """A view of all rows of a table's arrangement at the job."""
-        place = (arrangement.spec.name, job)
+        place = (arrangement, job)
         if place not in self._whole:
             self._whole[place] = self._pinned(arrangement, job)
         return self._whole[place]
@@ -208,7 +389,13 @@ class BatchViews:
         self._pins.append(pin)
         return self.of_frame(pin.frame(self.session))
 
+    def _enter(self) -> None:
+        """Waits for views that are on their way; raises why one cannot be made."""
+        while self._entering:
+            self._entering.pop().result()
+
     def close(self) -> None:
+        wait(self._entering)
         self._views.close()
         for pin in self._pins:
             pin.release()
@@ -227,12 +414,13 @@ class SharedChanges:
         self._lock = Lock()
         self._found = table.changes(after, upto)
         self._spec = table.spec
+        self._most_rows = table.main.limits.driver_rows
         self._read: TableChanges | None = None
 
     def read(self) -> TableChanges | None:
         with self._lock:
             if self._read is None and self._found is not None and self._found.rows:
-                self._read = TableChanges(self._spec, self._found.read(), self._views)
+                self._read = TableChanges(self._spec, self._found.read(self._most_rows), self._views)
             return self._read
 
     def close(self) -> None:
@@ -292,13 +480,18 @@ class KeptViews:
         if kept is not None and kept[0] <= job and not table.main.changed(kept[0], job):
             return kept[2]
         views = Views(session)
-        name = views.of_rows(table.main.collected(job), table.spec.schema)
+        name = views.of_rows(table.main.collected(job, table.small_rows), table.spec.schema)
         with self._lock:
             before = self._kept.get(place)
             if before is not None:
                 self._retired.append(before[1])
             self._kept[place] = (job, views, name)
         return name
+
+    def retire(self, views: Views) -> None:
+        """Closes views when no batch can still name them; called inside a batch."""
+        with self._lock:
+            self._retired.append(views)
 
     def forget(self, table: str) -> None:
         with self._lock:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from headgate.dataflow.demands import Demand
 from headgate.delta.changes import JobId
-from headgate.errors import CorruptWarehouse
+from headgate.errors import DefiniteError
 from headgate.runtime.tables.stored import KeptViews, StoredTable
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.spec import TableSpec
@@ -47,8 +47,8 @@ class Tables:
         self._session = session
         self._step = step
         self._tables: dict[str, StoredTable] = {}
-        self.damaged: dict[str, CorruptWarehouse] = {}
-        """Tables that could not be opened, and those that read them, by name: nobody answers from them."""
+        self.damaged: dict[str, DefiniteError] = {}
+        """Tables that could not be opened or built, and those that read them, by name: nobody answers from them."""
         self._paths: dict[int, str] = {}
         self.kept = KeptViews()
 
@@ -56,7 +56,7 @@ class Tables:
         """Opens the table at its checkpoint, or creates it empty at job `through`; `add` makes it known by name."""
         return StoredTable(self._versioned(path, spec, checkpoint, through), self._session, small_rows=self._small_rows)
 
-    def find_damaged(self, name: str) -> CorruptWarehouse | None:
+    def find_damaged(self, name: str) -> DefiniteError | None:
         """Why a table cannot be read at all; in a name, case does not matter."""
         return next((error for known, error in self.damaged.items() if known.casefold() == name.casefold()), None)
 
@@ -106,7 +106,7 @@ class Tables:
         table = self._tables[demand.table]
         spec = arrangement_spec(table.spec, demand)
         found = self._versioned(arrangement_path(demand), spec, checkpoint, through)
-        table.arrangements[demand.by] = found
+        table.attach(demand.by, found)
         return found
 
     def new_arrangement(self, demand: Demand, through: JobId) -> VersionedTable:
@@ -116,12 +116,12 @@ class Tables:
 
     def attach(self, demand: Demand, arrangement: VersionedTable) -> None:
         """From now on the arrangement takes the same changes as its table."""
-        self._tables[demand.table].arrangements[demand.by] = arrangement
+        self._tables[demand.table].attach(demand.by, arrangement)
 
     def missing(self, demand: Demand) -> bool:
         """Whether the demand wants an arrangement that is not there: the table is large and not sorted that way."""
         table = self._tables[demand.table]
-        if table.is_small(table.through):
+        if table.is_small(table.level):
             return False
         return not any(
             found.spec.sort[0] in demand.by and demand.columns <= set(found.spec.columns) for found in table.physical()

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
+from typing import Any
 
 from headgate.capture.source import Source
 from headgate.config.live import LiveProject
 from headgate.dataflow.demands import Demand
-from headgate.delta.changes import JobId
+from headgate.delta.changes import NO_JOB, JobId
+from headgate.ranges.range_map import Ranges
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.reading.reader import Reader
+from headgate.runtime.recent import RecentTimes
+from headgate.runtime.signal import Signal
+from headgate.runtime.spark.giving_way import GiveWay
 from headgate.runtime.stages.batch import Batch, BatchFactory
 from headgate.runtime.stages.dimension_stage import DimensionStage
 from headgate.runtime.stages.materialization import Materializer, durable_jobs
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage, tables_of
-from headgate.runtime.tables.journal import Journal
-from headgate.runtime.tables.records import ARRANGEMENT, ArrangementRecord
+from headgate.runtime.tables.journal import Entries, Journal
+from headgate.runtime.tables.records import ARRANGEMENT, GAPS, ArrangementRecord
 from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import Tables, arrangement_path
+from headgate.warehouse.versioned import VersionedTable
 
 _FOLDED_AT_ONCE = 4
 _FOLDED_BYTES_A_SECOND = 4 << 20
@@ -43,11 +49,36 @@ class Upkeep:
     _batches: BatchFactory
     _materializer: Materializer
     _lock: RLock = field(default_factory=RLock, init=False)
+    _retained: JobId = field(default=NO_JOB, init=False)
+    """The oldest job that has to be readable."""
+    give_up: Callable[[], None] = field(default=lambda: None, init=False)
+    """Leaves out ranges that failed: they keep nothing from being folded."""
+    folds: RecentTimes = field(default_factory=RecentTimes, init=False)
+    """How long it took to fold what there was."""
 
     @property
     def held_bytes(self) -> int:
         """Changes that are not materialized or that somebody may still read."""
         return sum(table.overlay_bytes for _, table in self._tables.physical())
+
+    @property
+    def lead_bytes(self) -> int:
+        """Changes of ranges that are ahead of others of their table: these hold them back."""
+        return sum(table.lead_bytes for _, table in self._tables.physical())
+
+    def slowest_ranges(self) -> tuple[Stage | None, Ranges]:
+        """The slowest ranges of the table whose ranges hold back most; no stage where none holds anything back."""
+        held = {
+            stage.name: sum(table.lead_bytes for stored in tables_of(stage) for table in stored.physical())
+            for stage in self._flows.stages()
+        }
+        stage = max(self._flows.stages(), key=lambda each: held.get(each.name, 0), default=None)
+        if stage is None or not held[stage.name]:
+            return None, frozenset()
+        throughs, missing = stage.target.throughs, stage.target.missing
+        return stage, frozenset(
+            number for number, job in enumerate(throughs) if job == stage.target.level and number not in missing
+        )
 
     @property
     def unmaterialized_bytes(self) -> int:
@@ -76,6 +107,7 @@ class Upkeep:
         with self._lock:
             self.arrange()
             self.release()
+            self._flows.let_go(self._retained)
             if self.has_files or self.held_bytes > self._settings.current.limits.overlay_bytes:
                 self.materialize()
 
@@ -89,20 +121,20 @@ class Upkeep:
             wanted = [demand for demand in self._flows.demands() if tables.missing(demand)]
             if not wanted:
                 return
-            jobs = {id(table): job for table, job in durable_jobs(self._flows.stages(), self._flows.held)}
+            jobs = {id(table): job for table, job in self._durable_jobs()}
             records = []
             with self._batches.open() as batch:
                 for demand in wanted:
                     table = tables.get(demand.table)
                     with table.lock:
-                        if jobs[id(table.main)] != table.through:
+                        if jobs[id(table.main)] != table.through or len(set(table.throughs)) > 1:
                             continue
                         self._fill_arrangement(demand, table, batch)
                     path = arrangement_path(demand)
                     record = ArrangementRecord(demand.table, demand.by, demand.columns, path)
                     records.append((ARRANGEMENT, record.body()))
             if records:
-                self._materializer.checkpoint(durable_jobs(self._flows.stages(), self._flows.held), records)
+                self._checkpoint(self._durable_jobs(), records)
 
     def _fill_arrangement(self, demand: Demand, table: StoredTable, batch: Batch) -> None:
         """Makes a new arrangement from the table's rows as they are now."""
@@ -122,24 +154,38 @@ class Upkeep:
             stages, held = self._flows.stages(), self._flows.held
             needed = dict(held)
             for stage in stages:
-                for name in stage.inputs:
-                    needed[name] = min(stage.target.through, needed.get(name, stage.target.through))
+                if len(stage.target.missing) < len(stage.target.ranges):
+                    job = stage.target.level
+                    for name in stage.inputs:
+                        needed[name] = min(job, needed.get(name, job))
             for stage in stages:
-                kept = JobId(min(retained, needed.get(stage.name, retained)))
+                kept = JobId(min(retained, needed.get(stage.name, retained), stage.target.foldable(journal.chain)))
                 for stored in tables_of(stage):
                     for table in stored.physical():
                         table.release(kept)
             self._reader.forget_before(JobId(retained))
+            self._retained = JobId(retained)
 
-    def materialize(self, *, in_background: bool = False) -> None:
-        """Folds every table's overlay into its Delta table and records the versions; in the background, a slot of Spark is
-        left to others."""
+    def giving_way(self, is_busy: Callable[[], bool], signal: Signal) -> GiveWay:
+        """For one fold that nobody waits for."""
+        return GiveWay(is_busy, signal, self._materializer.sessions.context)
+
+    def materialize(self, give_way: GiveWay | None = None) -> None:
+        """Folds every table's overlay into its Delta table and records the versions; what gives way also leaves a slot of Spark
+        to others."""
         journal, tables = self._journal, self._tables
         with self._lock:
-            durable = durable_jobs(self._flows.stages(), self._flows.held)
-            self._materializer.checkpoint(durable, in_background=in_background)
+            self.give_up()
+            durable = self._durable_jobs()
+            began, has_work = time.monotonic(), self.unmaterialized_bytes > 0
+            self._checkpoint(durable, give_way=give_way)
+            if has_work:
+                self.folds.add(time.monotonic() - began)
             self._trim()
+            self._flows.let_go(self._retained)
             for _, table in tables.physical():
+                if give_way is not None:
+                    give_way.rest()
                 table.vacuum(verify=journal.verify)
             if not tables.damaged:
                 journal.forget_jobs(
@@ -156,7 +202,7 @@ class Upkeep:
         with self._lock:
             until = time.monotonic() + seconds
             stages = self._flows.stages()
-            jobs = {id(table): job for table, job in durable_jobs(stages, self._flows.held)}
+            jobs = {id(table): job for table, job in self._durable_jobs()}
             stages.reverse()
             for first in range(0, len(stages), _FOLDED_AT_ONCE):
                 group = [stored for stage in stages[first : first + _FOLDED_AT_ONCE] for stored in tables_of(stage)]
@@ -166,14 +212,14 @@ class Upkeep:
                 if left <= 0 or sum(table.overlay_bytes for table in behind) > left * _FOLDED_BYTES_A_SECOND:
                     return False
                 if behind:
-                    self._materializer.checkpoint(tables)
+                    self._checkpoint(tables)
             self._trim()
             return True
 
     def _trim(self) -> None:
         """Lets go of what no table needs of the stream logs; a damaged one may be restored, and then goes on from where it was."""
         for name, source in self._sources.items() if not self._tables.damaged else ():
-            source.log.trim(self._journal.chain.position(name, self._durable(name)))
+            source.log.trim(self._needed_after(name))
 
     def materialize_stages(self, names: Collection[str]) -> None:
         """The same for the tables of some stages, with which all that read them are given: on opening, a stage goes on from
@@ -187,22 +233,56 @@ class Upkeep:
                 for stored in tables_of(stage)
                 for table in stored.physical()
             }
-            durable = durable_jobs(stages, self._flows.held)
-            self._materializer.checkpoint([(table, job) for table, job in durable if id(table) in chosen])
+            self._checkpoint([(table, job) for table, job in self._durable_jobs() if id(table) in chosen])
+
+    def _durable_jobs(self) -> list[tuple[VersionedTable, JobId]]:
+        return durable_jobs(self._flows.stages(), self._flows.held, self._journal.chain)
+
+    def _checkpoint(
+        self,
+        tables: Sequence[tuple[VersionedTable, JobId]],
+        more: Entries = (),
+        *,
+        give_way: GiveWay | None = None,
+    ) -> None:
+        """Commits each table at its job, and records what is missing of it there."""
+        jobs = {id(table): job for table, job in tables}
+        gaps = [
+            (GAPS, found) for stage in self._flows.stages() if (found := self._gaps(stage.target, jobs)) is not None
+        ]
+        self._materializer.checkpoint(tables, [*more, *gaps], give_way=give_way)
+
+    def _gaps(self, table: StoredTable, jobs: Mapping[int, JobId]) -> dict[str, Any] | None:
+        """What the ledger is to know of a table's gaps, if that is something else than before."""
+        job = jobs.get(id(table.main))
+        path = self._tables.path(table.main)
+        known = self._journal.records.gaps.get(path, ())
+        if job is None or not (known or table.gaps.found):
+            return None
+        found = tuple(gap.body() for gap in table.gaps.lasting(job))
+        return None if found == known else {"table": path, "gaps": list(found)}
 
     def _folders_in_use(self) -> set[str]:
         tables = self._tables.physical()
         return {Path(file).parent.name for _, table in tables for file in table.overlay_files}
 
-    def _durable(self, source: str) -> JobId:
-        """The job up to which every stage that reads the source's log has all that it needs in its tables."""
-        stages = self._flows.stages()
-        replicas = {stage.name for stage in stages if isinstance(stage, ReplicaStage) and stage.source.name == source}
-        readers = [stage for stage in stages if stage.name in replicas or _reads_log(stage, replicas)]
-        held = [job for name, job in self._flows.held.items() if name in replicas]
-        return min([*(stage.target.main.base_through for stage in readers), *held], default=self._journal.chain.newest)
+    def _needed_after(self, source: str) -> int:
+        """The position in the source's log up to which every stage that reads it has all that it needs in its tables."""
+        chain, stages = self._journal.chain, self._flows.stages()
+        replicas = {
+            stage.name: stage for stage in stages if isinstance(stage, ReplicaStage) and stage.source.name == source
+        }
+        found = [chain.position(source, chain.newest)]
+        found += [chain.position(source, job) for name, job in self._flows.held.items() if name in replicas]
+        for stage in stages:
+            replica = _replica_of(stage, replicas)
+            if replica is not None:
+                found.append(replica.needed_after(stage.target.main.base_through, chain))
+        return min(found)
 
 
-def _reads_log(stage: Stage, replicas: set[str]) -> bool:
-    """A dimension reads every version, which only the log has."""
-    return isinstance(stage, DimensionStage) and not replicas.isdisjoint(stage.inputs)
+def _replica_of(stage: Stage, replicas: Mapping[str, ReplicaStage]) -> ReplicaStage | None:
+    """The replica whose events a stage reads: its own, or those of a dimension, which needs every version."""
+    if isinstance(stage, DimensionStage):
+        return next((replicas[name] for name in stage.inputs if name in replicas), None)
+    return replicas.get(stage.name)

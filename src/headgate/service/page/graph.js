@@ -56,21 +56,23 @@ function layerOf(node, nodes) {
 
 const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
 
-export function graph(status, tables, standard) {
+export function graph(status, tables, standard, traced = new Set()) {
   const { nodes, edges, width, height } = layout(Object.keys(status.sources), tables);
   const statuses = new Map(status.tables.map((table) => [table.name, table]));
   return svg(
     "svg",
-    { class: "graph", viewBox: `0 0 ${width} ${height}`, width, height, role: "img" },
+    { class: traced.size ? "graph tracing" : "graph", viewBox: `0 0 ${width} ${height}`, width, height, role: "group" },
     svg("title", {}, `${number(edges.length, "step")} between ${number(nodes.length, "node")}; the list of tables says the same`),
-    edges.map((stops) => svg("path", { class: "edge", d: path(stops) })),
+    edges.map((stops) => svg("path", { class: isTraced(stops, traced) ? "edge traced" : "edge", d: path(stops) })),
     nodes.map((node) =>
       node.id.startsWith("source ")
         ? draw(node, sourceNode(node.name, status))
-        : draw(node, tableNode(statuses.get(node.name), status, standard)),
+        : draw(node, tableNode(statuses.get(node.name), status, standard), traced.has(node.name)),
     ),
   );
 }
+
+const isTraced = (stops, traced) => traced.has(stops[0].name) && traced.has(stops.at(-1).name);
 
 /** Curves between layers, and straight through the places within them. */
 function path([from, ...stops]) {
@@ -88,12 +90,17 @@ function path([from, ...stops]) {
   return drawn;
 }
 
-function draw(node, { state, line }) {
+function draw(node, { state, line }, isChosen = false) {
   const shown = node.name.length > LETTERS ? `${node.name.slice(0, LETTERS - 1)}…` : node.name;
   const kind = node.layer === 0 ? "source" : node.layer === 1 ? "replica" : "flow";
   return svg(
     "g",
-    { class: `node ${kind} ${state}`, "data-key": node.id, transform: `translate(${node.x} ${node.y})` },
+    {
+      class: `node ${kind} ${state}${isChosen ? " traced" : ""}`,
+      "data-key": node.id,
+      transform: `translate(${node.x} ${node.y})`,
+      ...(kind === "source" ? {} : { tabindex: "0", role: "button", "aria-label": `Columns of ${node.name}` }),
+    },
     svg("title", {}, `${node.name}: ${line}`),
     svg("rect", { width: NODE.width, height: NODE.height, rx: node.layer === 0 ? NODE.height / 2 : 6 }),
     svg("text", { x: 14, y: 19, class: "name" }, shown),

@@ -27,7 +27,7 @@ export function troublesOf(name, source) {
   const found = [];
   if (source.trouble) found.push({ what: `${name}: ${source.trouble.what}`, hint: source.trouble.hint });
   for (const [table, problem] of Object.entries(source.problems)) {
-    found.push({ what: `${name}.${table} is not followed any more: ${problem.what}`, hint: problem.hint });
+    found.push({ what: `${name}.${table} is not followed any more: ${problem.what}`, hint: problem.hint, of: problem.what });
   }
   if (source.slot_dropped) {
     const hint = "read its tables afresh: headgate refresh --full";
@@ -36,12 +36,22 @@ export function troublesOf(name, source) {
   return [...found, ...source.alarms.map((alarm) => ({ what: `${name}: ${alarm}`, hint: null }))];
 }
 
+/** Each problem once: what stops a source's table is told by the table and by its source. */
+export function once(problems) {
+  const kept = [];
+  for (const problem of problems) {
+    const of = problem.of ?? problem.what;
+    if (!kept.some((other) => (other.of ?? other.what).includes(of))) kept.push(problem);
+  }
+  return kept.map(({ what, hint }) => ({ what, hint }));
+}
+
 /** The verdict about the whole warehouse: a state, and the reasons. */
 export function judge(status, standard) {
-  const troubles = [
-    ...status.failures.map(({ what, where, hint }) => ({ what: where ? `${where}: ${what}` : what, hint })),
+  const troubles = once([
+    ...status.failures.map(({ what, where, hint }) => ({ what: where ? `${where}: ${what}` : what, hint, of: what })),
     ...Object.entries(status.sources).flatMap(([name, source]) => troublesOf(name, source)),
-  ];
+  ]);
   const judged = status.tables.map((table) => ({ table, ...judgeTable(table, status, standard) }));
   const late = judged.filter(({ state }) => state === "behind").map(({ table }) => lateness(table, standard));
   if (troubles.length) return { state: "trouble", reasons: [...troubles, ...late] };

@@ -63,6 +63,10 @@ export function receiptFacts(receipt) {
       `Source ${source.name}`,
       [`lag ${duration(source.lag)}`, source.sampled ? "asked" : "not asked", ...source.cannot_promise].join("; "),
     ]),
+    ...(receipt.ranges ?? []).map((each) => [
+      `Ranges of ${each.table}`,
+      `${each.read.length} of ${each.of} read (${each.read.slice(0, 3).join(", ")}${each.read.length > 3 ? ", …" : ""}), ${each.brought_forward} brought forward, ${each.left_behind} left behind`,
+    ]),
     ...receipt.warnings.map((warning) => ["Warning", warning]),
   ]);
 }

@@ -16,6 +16,19 @@ export class Gone extends Error {}
 
 export const keepToken = (token) => sessionStorage.setItem(TOKEN, token);
 
+const headers = (token) => ({ "Headgate-Surface": "command-line", ...(token && { Authorization: `Bearer ${token}` }) });
+
+/** Has the browser save what a route answers. */
+export async function download(path, body, name) {
+  const response = await fetch(path, { method: "POST", cache: "no-store", headers: headers(sessionStorage.getItem(TOKEN)), body: JSON.stringify(body) });
+  if (!response.ok) throw new Problem((await response.json()).error, response.status);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 /** The JSON that a route gives. A request with a signal takes as long as it takes. */
 export async function ask(path, { method = "GET", body, signal } = {}) {
   const token = sessionStorage.getItem(TOKEN);
@@ -24,7 +37,7 @@ export async function ask(path, { method = "GET", body, signal } = {}) {
     response = await fetch(path, {
       method,
       cache: "no-store",
-      headers: { "Headgate-Surface": "command-line", ...(token && { Authorization: `Bearer ${token}` }) },
+      headers: headers(token),
       body: body && JSON.stringify(body),
       signal: signal ?? AbortSignal.timeout(PATIENCE),
     });

@@ -2,7 +2,6 @@
 
 import { el } from "./dom.js";
 import { troublesOf } from "./judging.js";
-import { problem } from "./tables.js";
 import { bytes, duration, instant, number } from "./words.js";
 
 export function sourceList(status) {
@@ -17,13 +16,15 @@ function card(name, source, status) {
     "article",
     { "data-key": name },
     el("h3", {}, name, " ", el("span", { class: `badge ${troubles.length ? "trouble" : "fresh"}` }, troubles.length ? "in trouble" : "captured")),
-    troubles.map(problem),
+    troubles.length ? el("small", { class: "failure" }, "why and what to do: see the top") : null,
     facts([
       ["Captured up to", captured(source, status)],
+      ["Not loaded", source.unloaded?.length ? loading(source) : null],
       ["Gear", gear(source)],
       ["Why this gear", source.reason],
       ["Waiting for it", source.waiting ? number(source.waiting, "request") : null],
       ["Stream log", size(source.log_bytes, source.log_limit)],
+      ["Partitions", source.queue ? `${number(source.queue.partitions.length, "partition")}; ${source.queue.reason}` : null],
       ["Retained WAL", source.retained_wal === null ? null : size(source.retained_wal, source.retained_wal_limit)],
     ]),
   );
@@ -36,6 +37,14 @@ export const facts = (pairs) =>
 function captured(source, status) {
   const lag = (Date.parse(status.at) - Date.parse(source.captured.at)) / 1000;
   return lag > 1e9 ? "nothing yet" : `${instant(source.captured.at)}, ${duration(Math.max(0, lag))} ago`;
+}
+
+/** The tables without first rows, and a bar for those that are being read. */
+function loading({ unloaded, loading }) {
+  if (!loading) return unloaded.join(", ");
+  const left = loading.remaining === null ? "" : `, ${duration(loading.remaining)} left`;
+  const share = `${Math.floor((100 * loading.rows) / Math.max(loading.estimated, 1))} %${left}`;
+  return [el("progress", { max: Math.max(loading.estimated, 1), value: loading.rows, title: share }), ` ${share}: ${unloaded.join(", ")}`];
 }
 
 function gear({ gear }) {

@@ -1,0 +1,1 @@
+"""The warehouse over PostgreSQL's protocol: psql, BI tools, SQLAlchemy and dbt connect as to any PostgreSQL."""

@@ -1,0 +1,294 @@
+"""Statements that define flows: CREATE, DROP, ALTER … RENAME, REFRESH MATERIALIZED VIEW, CREATE SCHEMA, COMMENT, ALTER ROLE.
+
+A flow belongs to the project's files or to programs, of which clients are one kind: what a file defines is changed there. Inside
+BEGIN … COMMIT a definition is checked at once and counts at COMMIT; ROLLBACK takes it back.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp, parse_one
+
+from headgate.gateway.answers import Done
+from headgate.gateway.comments import Comments
+from headgate.gateway.declared import DeclaredFlows
+from headgate.gateway.dialect import FLOWS_SCHEMA, parse
+from headgate.gateway.problems import (
+    DEPENDENT_OBJECTS,
+    DUPLICATE_TABLE,
+    NOT_SUPPORTED,
+    UNDEFINED_TABLE,
+    WireProblem,
+)
+from headgate.gateway.queries import Made, Work
+from headgate.gateway.reading import QueryReader
+from headgate.gateway.settings import FRESHNESS, ConnectionSettings
+from headgate.gateway.statements import Statement
+from headgate.gateway.transactions import Transactions
+from headgate.gateway.words import Words
+from headgate.scheduling.warehouse import Warehouse
+from headgate.warehouse.roles import Roles
+
+
+class Definer:
+    """Defines flows for a connection whose role may."""
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        comments: Comments,
+        roles: Roles,
+        reading: QueryReader,
+        settings: ConnectionSettings,
+        transactions: Transactions,
+    ) -> None:
+        self._warehouse = warehouse
+        self._comments = comments
+        self._roles = roles
+        self._reading = reading
+        self._settings = settings
+        self._flows = DeclaredFlows(warehouse, transactions)
+
+    def define(self, statement: Statement) -> Made:
+        match statement.word(0):
+            case "ALTER":
+                return self._alter(statement)
+            case "COMMENT":
+                return self._comment(statement)
+            case "CREATE":
+                return self._create(statement)
+            case "DROP":
+                return self._drop(statement)
+        return self._refresh(statement)
+
+    def _create(self, statement: Statement) -> Made:
+        words = Words(statement, 1)
+        if words.take("SCHEMA"):
+            return self._create_schema(words)
+        replaces = words.take("OR", "REPLACE")
+        if not words.take("MATERIALIZED", "VIEW"):
+            raise WireProblem(
+                NOT_SUPPORTED,
+                f"CREATE {statement.word(1)} is not possible: tables are those of sources, and flows are materialized views",
+                hint="CREATE MATERIALIZED VIEW name AS SELECT …; in dbt: materialized: materialized_view",
+                at=0,
+            )
+        may_exist = words.take("IF", "NOT", "EXISTS")
+        name = self._flow_name(words)
+        words.skip_to("AS")
+        query = _without_data(statement.since(words.index))
+
+        def create(work: Work) -> Done:
+            tag = "CREATE MATERIALIZED VIEW"
+            if self._flows.exists(name):
+                if may_exist:
+                    return Done(tag, (f'relation "{name}" already exists, skipping',))
+                if not replaces:
+                    raise WireProblem(DUPLICATE_TABLE, f'relation "{name}" already exists')
+                self._flows.query_of(name)
+            self._flows.change({name: self._spark(query)})
+            return Done(tag)
+
+        return create
+
+    def _spark(self, query: str) -> str:
+        return query if self._settings.dialect == "spark" else self._reading.spark_text(parse(query))
+
+    def _create_schema(self, words: Words) -> Made:
+        may_exist = words.take("IF", "NOT", "EXISTS")
+        name = words.name("a schema's name")
+        if name not in (FLOWS_SCHEMA, *self._warehouse.sources):
+            raise WireProblem(
+                NOT_SUPPORTED,
+                f"there cannot be a schema {name}: flows are in {FLOWS_SCHEMA}, a source's tables in the schema of the source",
+                hint=f"use the schema {FLOWS_SCHEMA}; in dbt's profile: schema: {FLOWS_SCHEMA}",
+            )
+        if not may_exist:
+            raise WireProblem("42P06", f'schema "{name}" already exists')
+        return lambda work: Done("CREATE SCHEMA", (f'schema "{name}" already exists, skipping',))
+
+    def _drop(self, statement: Statement) -> Made:
+        words = Words(statement, 1)
+        kind = statement.word(1)
+        is_view = words.take("MATERIALIZED", "VIEW")
+        if not is_view and not (words.take("VIEW") or words.take("TABLE")):
+            raise WireProblem(NOT_SUPPORTED, f"DROP {kind} is not possible here", at=0)
+        may_lack = words.take("IF", "EXISTS")
+        names = [self._flow_name(words)]
+        while words.take(","):
+            names.append(self._flow_name(words))
+        cascades = words.take("CASCADE")
+        words.take("RESTRICT")
+        words.end()
+        tag = "DROP MATERIALIZED VIEW" if is_view else f"DROP {kind}"
+
+        def drop(work: Work) -> Done:
+            gone = dict[str, None]()
+            notices = []
+            for name in names:
+                if not self._flows.exists(name) or not is_view:
+                    if not may_lack:
+                        raise WireProblem(UNDEFINED_TABLE, f'{kind.lower()} "{name}" does not exist')
+                    notices.append(f'{kind.lower()} "{name}" does not exist, skipping')
+                    continue
+                self._flows.query_of(name)
+                gone[self._flows.spelled(name)] = None
+            readers = self._flows.readers(gone)
+            if readers and not cascades:
+                raise WireProblem(
+                    DEPENDENT_OBJECTS,
+                    f"cannot drop {', '.join(gone)}: {', '.join(readers)} reads it",
+                    hint="Use DROP ... CASCADE to drop the dependent objects too.",
+                )
+            for reader in readers:
+                self._flows.query_of(reader)
+                gone[reader] = None
+                notices.append(f"drop cascades to materialized view {reader}")
+            if gone:
+                self._flows.change(gone)
+            return Done(tag, tuple(notices))
+
+        return drop
+
+    def _alter(self, statement: Statement) -> Made:
+        words = Words(statement, 1)
+        if words.take("ROLE") or words.take("USER"):
+            return self._alter_role(words)
+        if not (words.take("MATERIALIZED", "VIEW") or words.take("TABLE")):
+            raise WireProblem(NOT_SUPPORTED, f"ALTER {statement.word(1)} is not possible here", at=0)
+        may_lack = words.take("IF", "EXISTS")
+        old = self._flow_name(words)
+        if not words.take("RENAME", "TO"):
+            raise WireProblem(
+                NOT_SUPPORTED, "a materialized view can be renamed only", hint="drop it, and create it again"
+            )
+        new = words.name("the new name")
+        words.end()
+
+        def rename(work: Work) -> Done:
+            if not self._flows.exists(old):
+                if may_lack:
+                    return Done("ALTER MATERIALIZED VIEW", (f'relation "{old}" does not exist, skipping',))
+                raise WireProblem(UNDEFINED_TABLE, f'relation "{old}" does not exist')
+            if self._flows.exists(new):
+                raise WireProblem(DUPLICATE_TABLE, f'relation "{new}" already exists')
+            spelled = self._flows.spelled(old)
+            changes: dict[str, str | None] = {new: self._flows.query_of(old), spelled: None}
+            for reader in self._flows.readers([spelled], directly=True):
+                changes[reader] = _renamed(self._flows.query_of(reader), spelled, new)
+            self._flows.change(changes)
+            self._flows.afterwards(lambda: self._comments.rename(old, new))
+            return Done("ALTER MATERIALIZED VIEW")
+
+        return rename
+
+    def _alter_role(self, words: Words) -> Made:
+        """ALTER ROLE name SET setting = value | RESET setting."""
+        role = words.name("a role")
+        is_reset = words.take("RESET")
+        if not is_reset:
+            words.expect("SET")
+        setting = words.name("a setting")
+        value = None
+        if not is_reset:
+            if not (words.take("=") or words.take("TO")):
+                raise words.error("expected = or TO")
+            value = (
+                words.string("a value in quotes")
+                if words.token and words.token.text and words.statement.word(words.index) == ""
+                else words.name("a value")
+            )
+        words.end()
+        if setting not in (*FRESHNESS, "dialect", "statement_timeout"):
+            raise WireProblem(
+                NOT_SUPPORTED,
+                f"a role cannot have the setting {setting}",
+                hint=f"it can have {', '.join(FRESHNESS)}, dialect and statement_timeout",
+            )
+        ConnectionSettings().set(setting, value)
+
+        def alter(work: Work) -> Done:
+            self._flows.afterwards(lambda: self._roles.set(role, setting, value))
+            return Done("ALTER ROLE")
+
+        return alter
+
+    def _refresh(self, statement: Statement) -> Made:
+        words = Words(statement, 1)
+        words.expect("MATERIALIZED", "VIEW")
+        words.take("CONCURRENTLY")
+        name = self._flow_name(words)
+
+        def refresh(work: Work) -> Done:
+            if not self._flows.exists(name):
+                raise WireProblem(UNDEFINED_TABLE, f'relation "{name}" does not exist')
+            spelled = self._flows.spelled(name)
+            if spelled in self._warehouse.tables:  # else it is built, up to now, at COMMIT
+                with self._reading.session.sql(f"SELECT 1 FROM `{spelled}` LIMIT 0", max_staleness="0s"):
+                    pass
+            return Done("REFRESH MATERIALIZED VIEW")
+
+        return refresh
+
+    def _comment(self, statement: Statement) -> Made:
+        """COMMENT ON TABLE | VIEW | MATERIALIZED VIEW | COLUMN name IS 'text' | NULL."""
+        words = Words(statement, 1)
+        words.expect("ON")
+        is_column = words.take("COLUMN")
+        if not (is_column or words.take("MATERIALIZED", "VIEW") or words.take("TABLE") or words.take("VIEW")):
+            raise WireProblem(NOT_SUPPORTED, f"COMMENT ON {statement.word(2)} is not possible here", at=0)
+        parts = words.names("a table's name")
+        words.expect("IS")
+        text = None if words.take("NULL") else words.string("a comment in quotes")
+        words.end()
+        column = parts[-1] if is_column else ""
+        table = _local(parts[:-1] if is_column else parts)
+        known = next((each for each in self._warehouse.describe() if each.name.casefold() == table.casefold()), None)
+        if not self._flows.exists(table):
+            raise WireProblem(UNDEFINED_TABLE, f'relation "{table}" does not exist')
+        # What a transaction defines has columns that are known when it is committed.
+        columns = [] if known is None else [each.name.casefold() for each in known.columns]
+        if column and columns and column.casefold() not in columns:
+            raise WireProblem("42703", f'column "{column}" of relation "{table}" does not exist')
+
+        def comment(work: Work) -> Done:
+            self._flows.afterwards(lambda: self._comments.set(table, column, text))
+            return Done("COMMENT")
+
+        return comment
+
+    def _flow_name(self, words: Words) -> str:
+        parts = words.names("a materialized view's name")
+        name = _local(parts)
+        if "." in name:
+            raise WireProblem(
+                NOT_SUPPORTED,
+                f"{name} is in the schema of a source, or in one that there is not",
+                hint=f"flows are in the schema {FLOWS_SCHEMA}",
+            )
+        return name
+
+
+def _local(parts: tuple[str, ...]) -> str:
+    """The warehouse's name of a table of one, two or three parts."""
+    schema = parts[-2] if len(parts) > 1 else FLOWS_SCHEMA
+    return parts[-1] if schema == FLOWS_SCHEMA else f"{schema}.{parts[-1]}"
+
+
+def _without_data(query: str) -> str:
+    """The query without WITH [NO] DATA: a flow always has its data."""
+    words = query.rstrip().rstrip(";").rstrip()
+    for ending in ("WITH NO DATA", "WITH DATA"):
+        if words.upper().endswith(ending):
+            return words[: -len(ending)].rstrip()
+    return words
+
+
+def _renamed(text: str, old: str, new: str) -> str:
+    """A query in Spark's words that reads a table by its new name."""
+    tree = parse_one(text, dialect="spark")
+    for table in tree.find_all(exp.Table):
+        if not table.db and table.name.casefold() == old.casefold():
+            alias = table.alias or table.name
+            table.set("this", exp.to_identifier(new, quoted=True))
+            table.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    return tree.sql(dialect="spark")

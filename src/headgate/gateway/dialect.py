@@ -1,0 +1,180 @@
+"""PostgreSQL's SQL in, Spark's out. sqlglot knows most differences; what it does not know, or gets wrong, is here.
+
+What has no counterpart is refused: by a name that Spark's list of functions lacks, or here by its kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from sqlglot import exp, parse_one
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError
+
+from headgate.gateway.expression_types import ColumnType, typed
+from headgate.gateway.naming import name_columns
+from headgate.gateway.parameters import literal
+from headgate.gateway.problems import NOT_SUPPORTED, SYNTAX, WireProblem
+from headgate.gateway.translating import translated
+from headgate.gateway.translating_times import Zone
+
+FLOWS_SCHEMA = "public"
+"""The schema of the flows' tables, which Spark knows by one name."""
+
+_CAST_OF_TIME = re.compile(
+    r"\b((?:date|interval|timestamptz|timestamp(?:\s+with(?:out)?\s+time\s+zone)?)\s*'[^']*')\s*::", re.IGNORECASE
+)
+_NUMBERS_OF_THINGS = re.compile(r"::\s*(?:pg_catalog\.)?oid\[\]", re.IGNORECASE)
+_NAMES_OF_THINGS = re.compile(r"::\s*(?:pg_catalog\.)?reg[a-z]+\[\]", re.IGNORECASE)
+_REFUSED: Mapping[type[exp.Expr], str] = {
+    exp.Into: "SELECT … INTO makes a table",
+    exp.Lock: "rows cannot be locked",
+    exp.TableSample: "TABLESAMPLE is not translated",
+    exp.JSONBContains: "operators of jsonb are not translated",
+}
+
+
+class _Generator(Spark.Generator):  # type: ignore[misc, valid-type]
+    TRANSFORMS: ClassVar[dict[type[exp.Expr], Any]] = {
+        **Spark.Generator.TRANSFORMS,
+        # Spark has both, exactly.
+        exp.WithinGroup: lambda self, node: (
+            f"{self.sql(node, 'this')} WITHIN GROUP ({self.sql(node, 'expression').strip()})"
+        ),
+        exp.PercentileCont: lambda self, node: self.func("PERCENTILE_CONT", node.this),
+        exp.PercentileDisc: lambda self, node: self.func("PERCENTILE_DISC", node.this),
+        exp.RegexpILike: lambda self, node: (
+            f"{self.sql(node, 'this')} RLIKE CONCAT('(?i)', {self.sql(node, 'expression')})"
+        ),
+    }
+
+
+class _ToSpark(Spark):
+    Generator = _Generator
+
+
+_TO_SPARK = _ToSpark()
+_FORMATTED = ("TO_CHAR", "TO_DATE", "TO_TIMESTAMP")
+
+
+class _Parser(Postgres.Parser):  # type: ignore[misc, valid-type]
+    # sqlglot would pass over what it does not know in a format.
+    FUNCTIONS: ClassVar[dict[str, Any]] = {
+        name: build for name, build in Postgres.Parser.FUNCTIONS.items() if name not in _FORMATTED
+    }
+
+
+class _FromPostgres(Postgres):
+    Parser = _Parser
+
+
+def parse(text: str) -> exp.Expr:
+    """A statement of PostgreSQL; a mistake has its place."""
+    try:
+        # sqlglot casts the text, and then makes a time of it.
+        text = _CAST_OF_TIME.sub(r"(\1)::", text)
+        # sqlglot does not read arrays of names of things, which are texts here, or of their numbers, which have no sign.
+        read = _NUMBERS_OF_THINGS.sub("::uint[]", _NAMES_OF_THINGS.sub("::text[]", text))
+        return parse_one(read, dialect=_FromPostgres)
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        what = str(first.get("description") or error).split("\n")[0].partition(" but got <")[0].rstrip(". ")
+        if "<class" in what:  # a part of the statement, by sqlglot's name of it
+            what = "a part of the statement is missing"
+        near = str(first.get("highlight") or "")
+        raise WireProblem(
+            SYNTAX,
+            f"cannot read this SQL: {what}" + (f' at or near "{near}"' if near else ""),
+            hint="the statement is read as PostgreSQL's; for Spark's own SQL: SET dialect = spark",
+            at=_offset(text, first.get("line"), first.get("col"), near),
+        ) from None
+    except (SqlglotError, RecursionError) as error:
+        raise WireProblem(SYNTAX, f"cannot read this SQL: {str(error).splitlines()[0]}") from None
+
+
+def _offset(text: str, line: object, column: object, near: str) -> int | None:
+    """sqlglot tells where a token ends."""
+    if not (isinstance(line, int) and isinstance(column, int)):
+        return None
+    lines = text.split("\n")
+    return min(len(text), max(0, sum(len(each) + 1 for each in lines[: line - 1]) + column - len(near)))
+
+
+def spark_text(
+    tree: exp.Expr,
+    values: Sequence[object] = (),
+    column_type: ColumnType = lambda table, column: None,
+    zone: Zone = None,
+) -> str:
+    """A query of PostgreSQL in Spark's words, with its parameters' values."""
+    for kind, why in _REFUSED.items():
+        if tree.find(kind) is not None:
+            raise WireProblem(NOT_SUPPORTED, f"{why}, which is not possible here")
+    tree = bound(tree, values)
+    name_columns(tree)
+    tree = rewritten(tree, _local)
+    tree = rewritten(typed(tree, column_type, table_name, always=zone is not None), lambda node: translated(node, zone))
+    try:
+        return _TO_SPARK.generate(tree, copy=False)
+    except (SqlglotError, ValueError) as error:
+        raise WireProblem(NOT_SUPPORTED, f"this cannot be translated: {str(error).splitlines()[0]}") from None
+
+
+def bound(tree: exp.Expr, values: Sequence[object]) -> exp.Expr:
+    """The statement with values in place of $1, $2, …; the tree that was given is as it was."""
+
+    def replaced(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Parameter):
+            return node
+        number = _number(node)
+        if number is None or not 0 < number <= len(values):
+            raise WireProblem("42P02", f"there is no parameter ${node.name}")
+        return literal(values[number - 1])
+
+    return tree.copy().transform(replaced, copy=False)
+
+
+def rewritten(tree: exp.Expr, rewrite: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """The tree with every node rewritten, those below a node before it."""
+    root = exp.Paren(this=tree)
+    for node in reversed(list(tree.walk())):
+        made = rewrite(node)
+        if made is not node:
+            node.replace(made)
+    found = root.this
+    found.pop()
+    return found  # type: ignore[no-any-return]
+
+
+def _number(node: exp.Expr) -> int | None:
+    return int(node.name) if node.name.isascii() and node.name.isdigit() else None
+
+
+def parameters_of(tree: exp.Expr) -> dict[int, list[exp.Parameter]]:
+    """Where each parameter stands."""
+    found: dict[int, list[exp.Parameter]] = {}
+    for node in tree.find_all(exp.Parameter):
+        number = _number(node)
+        if number is not None:
+            found.setdefault(number, []).append(node)
+    return found
+
+
+def table_name(table: exp.Table) -> str:
+    """The warehouse's name of a table that a statement names."""
+    schema = table.db.lower() if table.db else ""
+    return table.name if schema in ("", FLOWS_SCHEMA) else f"{table.db}.{table.name}"
+
+
+def _local(node: exp.Expr) -> exp.Expr:
+    """Names as the warehouse has them: no database, no schema of the flows."""
+    if (isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier)) or isinstance(node, exp.Column):
+        node.set("catalog", None)
+        if node.db.lower() == FLOWS_SCHEMA:
+            node.set("db", None)
+    elif isinstance(node, exp.Identifier) and not node.quoted:
+        node.set("this", node.this.lower())
+    return node

@@ -1,0 +1,163 @@
+"""INSERT and COPY … FROM into the tables of producer sources. Rows of a transaction wait for its COMMIT, and are then one transaction
+per source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from sqlglot import exp
+
+from headgate.capture.producer import ProducerSource
+from headgate.gateway.dialect import table_name
+from headgate.gateway.parameters import Typed, from_text
+from headgate.gateway.problems import INVALID_TEXT, NOT_SUPPORTED, READ_ONLY, UNDEFINED_COLUMN, WireProblem
+from headgate.gateway.types import DATE, NUMERIC, TIMESTAMP, TIMESTAMPTZ, WireColumn, column_of_text
+from headgate.producing.connect import connect
+from headgate.scheduling.warehouse import Warehouse
+
+Rows = list[dict[str, Any]]
+MOST_ROWS = 1_000_000
+"""Of one transaction."""
+
+
+class Writes:
+    """Rows on their way into tables of producers."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[str, Rows]] = {}
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return self._count > 0
+
+    def add(self, table: str, rows: Rows) -> None:
+        source, _, name = table.partition(".")
+        self._count += len(rows)
+        if self._count > MOST_ROWS:
+            raise WireProblem("54000", f"a transaction has at most {MOST_ROWS:,} rows", hint="commit in between")
+        self._rows.setdefault(source, {}).setdefault(name, []).extend(rows)
+
+    def commit(self, warehouse: Warehouse) -> None:
+        for source, tables in self._rows.items():
+            with connect(warehouse, source=source, tables=list(tables)) as connection:
+                cursor = connection.cursor()
+                for name, rows in tables.items():
+                    cursor.insert(name, rows)
+                connection.commit()
+
+
+def columns_of_table(warehouse: Warehouse, table: str, named: Sequence[str] = ()) -> tuple[str, tuple[WireColumn, ...]]:
+    """A producer's table as it is spelled, and its columns, or those of them that are named."""
+    found = next((each for each in warehouse.describe() if each.name.casefold() == table.casefold()), None)
+    if found is None:
+        raise WireProblem("42P01", f'relation "{table}" does not exist')
+    source = warehouse.sources.get(found.name.partition(".")[0])
+    if not isinstance(source, ProducerSource):
+        raise WireProblem(
+            READ_ONLY, f"{found.name} cannot be written to", hint="rows go into tables of sources of type producer"
+        )
+    columns = {each.name.casefold(): column_of_text(each.name, each.type) for each in found.columns}
+    for name in named:
+        if name.casefold() not in columns:
+            raise WireProblem(UNDEFINED_COLUMN, f'column "{name}" of relation "{found.name}" does not exist')
+    return found.name, tuple(columns[name.casefold()] for name in named) if named else tuple(columns.values())
+
+
+def rows_of_values(
+    warehouse: Warehouse,
+    table: str,
+    columns: Sequence[WireColumn],
+    values: Sequence[Sequence[Any]],
+    zone: str | None = None,
+) -> Rows:
+    """Rows by column name; columns that are not given are NULL."""
+    _, every = columns_of_table(warehouse, table)
+    empty = dict.fromkeys(column.name for column in every)
+    return [
+        {**empty, **{column.name: stored(value, column, zone) for column, value in zip(columns, row, strict=True)}}
+        for row in values
+    ]
+
+
+def stored(value: Any, column: WireColumn, zone: str | None = None) -> Any:
+    """A value as a producer's table takes it; instants without an offset are of the zone, or else of UTC."""
+    try:
+        if isinstance(value, str) and column.oid not in (25, 114):
+            value = from_text(value, column.oid)
+        if isinstance(value, Typed) or (column.oid in (TIMESTAMP, TIMESTAMPTZ) and isinstance(value, str)):
+            value = datetime.fromisoformat(str(value))
+        if isinstance(value, datetime) and column.oid == TIMESTAMPTZ and value.tzinfo is None:
+            value = value.replace(tzinfo=UTC if zone is None else ZoneInfo(zone))
+        if column.oid == NUMERIC and isinstance(value, int | float) and not isinstance(value, bool):
+            value = Decimal(str(value))
+        if column.oid in (700, 701) and isinstance(value, int | Decimal):
+            value = float(value)
+        if column.oid == DATE and isinstance(value, datetime):
+            value = value.date()
+    except (ValueError, ArithmeticError):
+        raise WireProblem(INVALID_TEXT, f"invalid input for column {column.name}: {str(value)[:50]!r}") from None
+    return value
+
+
+def inserted(tree: exp.Insert) -> tuple[str, tuple[str, ...], exp.Expr]:
+    """The table, the columns that are named, and the values or query of an INSERT."""
+    for clause in ("returning", "conflict"):
+        if tree.args.get(clause):
+            raise WireProblem(NOT_SUPPORTED, f"INSERT takes no {clause.upper()} clause here")
+    target = tree.this
+    schema = isinstance(target, exp.Schema)
+    table = target.this if schema else target
+    if not isinstance(table, exp.Table):
+        raise WireProblem("42601", "expected a table")
+    return table_name(table), tuple(each.name for each in target.expressions) if schema else (), tree.expression
+
+
+def constant(node: exp.Expr) -> Any:
+    """The value of a literal."""
+    node = node.unnest()
+    match node:
+        case exp.Null():
+            return None
+        case exp.Boolean():
+            return bool(node.this)
+        case exp.Literal():
+            if node.is_string:
+                return node.name
+            return int(node.name) if node.name.isdigit() else Decimal(node.name)
+        case exp.Neg():
+            return -constant(node.this)
+        case exp.Cast():
+            return constant(node.this)
+        case exp.Array():
+            return [constant(each) for each in node.expressions]
+        case exp.CurrentTimestamp():
+            return datetime.now(UTC)
+        case exp.CurrentDate():
+            return date.today()
+        case exp.Unhex():
+            return bytes.fromhex(node.this.name)
+    raise WireProblem(
+        NOT_SUPPORTED,
+        f"INSERT … VALUES takes literals, and {node.sql(dialect='postgres')} is none",
+        hint="use INSERT … SELECT",
+    )
+
+
+def values_of(node: exp.Expr, columns: Sequence[WireColumn]) -> list[list[Any]]:
+    rows = [
+        [constant(each) for each in (row.expressions if isinstance(row, exp.Tuple) else [row])]
+        for row in node.expressions
+    ]
+    for row in rows:
+        if len(row) != len(columns):
+            raise WireProblem(
+                "42601",
+                "INSERT has more expressions than target columns"
+                if len(row) > len(columns)
+                else "INSERT has more target columns than expressions",
+            )
+    return rows

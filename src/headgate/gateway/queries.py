@@ -1,0 +1,123 @@
+"""One query of a connection, done in a thread: translate, ask, have Spark write all rows, let the snapshot go."""
+
+from __future__ import annotations
+
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headgate.delta.changes import JobId
+from headgate.errors import Cancelled, DefiniteError
+from headgate.gateway.answers import Fetched, Result
+from headgate.gateway.problems import WireProblem
+from headgate.gateway.types import columns_of
+from headgate.runtime.spark.partitions import ReadLimit
+from headgate.runtime.spark.problems import query_problem
+from headgate.scheduling.receipt import Receipt
+from headgate.service.limits import ServiceLimits
+from headgate.warehouse.problems import format_size
+
+if TYPE_CHECKING:
+    from headgate.scheduling.session import Answer, Session
+
+_SHOWN_TEXT = 500
+
+
+class Work:
+    """A statement at work: `call_off` may come from any thread."""
+
+    def __init__(self, identity: str, text: str, at: datetime, cancel: Callable[[], None]) -> None:
+        self.id = identity
+        self._text = text
+        self.at = at
+        self.phase = "waiting"
+        self.ran = ""
+        """What Spark was given."""
+        self._began = time.monotonic()
+        self._cancel = cancel
+        self._called_off = threading.Event()
+
+    @property
+    def text(self) -> str:
+        return textwrap.shorten(self._text, _SHOWN_TEXT, placeholder=" …")
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def call_off(self) -> None:
+        self._called_off.set()
+        self._cancel()
+
+    def go_on(self) -> None:
+        if self._called_off.is_set():
+            raise Cancelled("the query was cancelled")
+
+
+Made = Callable[[Work], Result]
+"""What a statement does in a thread."""
+
+
+@dataclass
+class TransactionSnapshot:
+    """What a transaction reads: the job of its first query, whose answer keeps it readable."""
+
+    job: JobId | None = None
+    held: Answer | None = None
+
+    def release(self) -> None:
+        if self.held is not None:
+            self.held.close()
+        self.job = self.held = None
+
+
+def read_answer(
+    work: Work, session: Session, text: str, tail: str, limits: ServiceLimits, snapshot: TransactionSnapshot | None
+) -> Fetched:
+    """The rows of a query in Spark's words; inside a transaction, of its snapshot."""
+    work.go_on()
+    work.ran = text
+    try:
+        with ExitStack() as opened:
+            if snapshot is not None and snapshot.job is not None:
+                answer = opened.enter_context(session.sql_at(text, snapshot.job))
+                receipt = None
+            else:
+                answer = session.sql(f"{text} {tail}" if tail else text)
+                receipt = _receipt_of(answer)
+                if snapshot is not None and receipt is not None and receipt.sources:
+                    snapshot.job, snapshot.held = answer.job, answer
+                else:
+                    opened.enter_context(answer)
+            work.phase = "reading"
+            work.go_on()
+            batches = answer.read(ReadLimit(limits.rows + 1, limits.bytes))
+            columns = columns_of(answer.schema)
+            receipt = None if receipt is None else answer.receipt
+    except (PySparkException, Py4JError) as error:
+        raise query_problem(error, text) from None
+    work.phase = "sending"
+    if batches.is_cut or batches.rows > limits.rows:
+        most = format_size(limits.bytes) if batches.is_cut else f"{limits.rows:,} rows"
+        raise WireProblem(
+            "54000",
+            f"the answer has more than {most}, which is the service's limit",
+            hint="add LIMIT to the query, ask for fewer columns, or read the Delta tables themselves",
+        )
+    return Fetched(columns, batches, batches.rows, receipt=receipt)
+
+
+def _receipt_of(answer: Answer) -> Receipt | None:
+    """None for rows that promise nothing: those of SHOW and DESCRIBE."""
+    try:
+        return answer.receipt
+    except DefiniteError:
+        return None

@@ -1,0 +1,191 @@
+"""A connection's queries: known by what they read, answered by Spark or by the catalog; EXPLAIN, DESCRIBE, SUBSCRIBE."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+
+from sqlglot import exp
+
+from headgate.gateway.answers import Fetched, Followed, Result, rows_of
+from headgate.gateway.catalog.engine import Catalog
+from headgate.gateway.catalog.rewriting import Asking, is_catalog
+from headgate.gateway.dialect import FLOWS_SCHEMA, parse, spark_text, table_name
+from headgate.gateway.problems import NOT_SUPPORTED, SYNTAX, WireProblem
+from headgate.gateway.queries import Made, Work, read_answer
+from headgate.gateway.settings import VERSION, ConnectionSettings
+from headgate.gateway.statements import Statement
+from headgate.gateway.transactions import Transactions
+from headgate.gateway.types import TEXT, WireColumn, columns_of, in_zone
+from headgate.gateway.words import Words
+from headgate.scheduling.receipt import Receipt
+from headgate.scheduling.session import Session
+from headgate.scheduling.warehouse import Warehouse
+from headgate.service.limits import ServiceLimits
+from headgate.sql.subscribing import parse_subscribe
+from headgate.sql.tail import split_tail
+
+_QUERIES = frozenset(("SELECT", "WITH", "VALUES", "TABLE", "(", "FROM"))
+_TAIL = re.compile(r"\b(?:currency\s+bound|deadline|when\s+stale)\b", re.IGNORECASE)
+
+
+@lru_cache(maxsize=512)
+def parsed(text: str) -> exp.Expr:
+    """A query of PostgreSQL; not to be changed."""
+    return parse(text)
+
+
+def is_query(statement: Statement) -> bool:
+    return statement.word(0) in _QUERIES
+
+
+def is_told(statement: Statement) -> bool:
+    """DESCRIBE, SHOW TABLES and SHOW FLOWS, which are the same on every surface."""
+    first = statement.word(0)
+    return first in ("DESCRIBE", "DESC") or (first == "SHOW" and statement.word(1) in ("TABLES", "FLOWS"))
+
+
+def split_query(text: str) -> tuple[str, str]:
+    """A query and its tail, which says how fresh the answer must be."""
+    if not _TAIL.search(text):
+        return text, ""
+    query, _ = split_tail(text)
+    return query, text[len(query) :].strip()
+
+
+class QueryReader:
+    """Reads for one connection."""
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        catalog: Catalog,
+        limits: ServiceLimits,
+        settings: ConnectionSettings,
+        transactions: Transactions,
+        who: Mapping[str, object],
+    ) -> None:
+        """`who`: the functions of the connection that have one value, by name."""
+        self._warehouse = warehouse
+        self._catalog = catalog
+        self._limits = limits
+        self._settings = settings
+        self._transactions = transactions
+        self._who = who
+        self.session: Session = warehouse.session()
+        self.receipt: Receipt | None = None
+        """Of the last query that read tables."""
+
+    def query(self, text: str, values: Sequence[object]) -> Made:
+        query, tail = split_query(text)
+        if self._settings.dialect == "spark":
+            if values:
+                raise WireProblem(NOT_SUPPORTED, "Spark's dialect takes no parameters", hint="SET dialect = postgres")
+            return lambda work: self.read(work, query, tail)
+        tree = parsed(query)
+        if is_catalog(tree):
+            return lambda work: self._shown(self._catalog.query(tree, values, self._asking()))
+        self._refuse_defined(tree)
+        return lambda work: self.read(work, self.spark_text(tree, values), tail)
+
+    def columns(self, work: Work, text: str, values: Sequence[object]) -> tuple[WireColumn, ...]:
+        """The columns that a query will have; nothing is read."""
+        query, _ = split_query(text)
+        if self._settings.dialect != "spark":
+            tree = parsed(query)
+            if is_catalog(tree):
+                return self._catalog.query(tree, [None] * len(values), self._asking()).columns
+            query = self.spark_text(tree, values)
+        work.ran = query
+        return columns_of(self.session.columns(query))
+
+    def spark_text(self, tree: exp.Expr, values: Sequence[object] = ()) -> str:
+        return spark_text(tree, values, self._warehouse.column_type, self._settings.zone)
+
+    def read(self, work: Work, text: str, tail: str = "") -> Fetched:
+        """The rows of a query in Spark's words."""
+        transaction = self._transactions.open
+        snapshot = None if transaction is None else transaction.snapshot
+        fetched = read_answer(work, self.session, text, tail, self._limits, snapshot)
+        self.receipt = fetched.receipt or self.receipt
+        return self._shown(fetched)
+
+    def _shown(self, fetched: Fetched) -> Fetched:
+        return replace(fetched, columns=in_zone(fetched.columns, self._settings.zone))
+
+    def explain(self, statement: Statement, values: Sequence[object]) -> Result | Made:
+        """EXPLAIN query, or EXPLAIN MATERIALIZED VIEW name."""
+        words = Words(statement, 1)
+        if words.take("("):
+            words.skip_to(")")
+        while words.take("ANALYZE") or words.take("VERBOSE"):
+            pass
+        if words.take("MATERIALIZED", "VIEW"):
+            name = words.names()[-1]
+            words.end()
+            return lambda work: replace(self.read(work, f"EXPLAIN {name}"), command="EXPLAIN")
+        query, tail = split_query(statement.since(words.index))
+        if self._settings.dialect != "spark":
+            if is_catalog(parsed(query)):
+                return rows_of([("QUERY PLAN", TEXT)], [("DuckDB answers queries of the catalog",)], "EXPLAIN")
+            query = self.spark_text(parsed(query), values)
+        return lambda work: replace(self.read(work, f"EXPLAIN {query} {tail}".rstrip()), command="EXPLAIN")
+
+    def subscribe(self, statement: Statement) -> Made:
+        """SUBSCRIBE TO table [AS OF job]: its rows, then the weighted changes of every job, until the client cancels."""
+        asked = parse_subscribe(statement.text)
+        if asked is None:
+            raise WireProblem(SYNTAX, "write SUBSCRIBE TO table [AS OF job]", at=0)
+        table = asked.table.removeprefix(f"{FLOWS_SCHEMA}.")
+        own = self._settings.freshness.get("max_staleness")
+        said = asked.max_staleness if asked.max_staleness is not None else own
+
+        def follow(work: Work) -> Followed:
+            found = self._warehouse.subscribe(table, asked.as_of, max_staleness=said)
+            columns = (WireColumn("__job", 20), WireColumn("__weight", 20), *columns_of(found.columns))
+            columns = in_zone(columns, self._settings.zone)
+            return Followed(columns, found)
+
+        return follow
+
+    def _refuse_defined(self, tree: exp.Expr) -> None:
+        """What a transaction defines is there when it is committed."""
+        transaction = self._transactions.open
+        if transaction is None or not transaction.definitions:
+            return
+        pending = {name.casefold() for name in transaction.definitions}
+        for table in tree.find_all(exp.Table):
+            name = table_name(table)
+            if name.casefold() in pending:
+                raise WireProblem(
+                    NOT_SUPPORTED,
+                    f"this transaction defines or drops {name}, which counts when it is committed",
+                    hint="COMMIT first, then read it",
+                )
+
+    def _asking(self) -> Asking:
+        """What functions of the connection give to a query of the catalog."""
+        path = [FLOWS_SCHEMA]
+
+        def set_config(given: Sequence[str | None]) -> str:
+            self._settings.set(given[0] or "", given[1])
+            return given[1] or ""
+
+        return Asking(
+            {
+                **{name: partial(_constant, value) for name, value in self._who.items()},
+                "current_schema": lambda given: FLOWS_SCHEMA,
+                "current_schemas": lambda given: ["pg_catalog", *path] if given[0] == "true" else path,
+                "current_setting": lambda given: (
+                    self._settings.find(given[0] or "") if len(given) > 1 else self._settings[given[0] or ""]
+                ),
+                "set_config": set_config,
+                "version": lambda given: f"PostgreSQL {VERSION} (headgate)",
+            }
+        )
+
+
+def _constant(value: object, given: Sequence[str | None]) -> object:
+    return value

@@ -1,0 +1,184 @@
+"""One node of a query after another, from PostgreSQL's meaning to Spark's: what sqlglot would leave as it is, or get wrong.
+
+Types are known as far as they can be told; where the meaning depends on a type that is not, the query is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from sqlglot import exp
+
+from headgate.gateway.expression_types import INTEGERS, TYPES, is_of, is_text
+from headgate.gateway.parameters import from_text, literal
+from headgate.gateway.problems import NOT_SUPPORTED, WireProblem
+from headgate.gateway.translating_arrays import ARRAY_RULES
+from headgate.gateway.translating_times import TIME_RULES, Zone
+from headgate.gateway.types import ARRAYS, column_of_text
+
+Rule = Callable[[exp.Expr], exp.Expr]
+
+_WIDE = (TYPES.BIGINT, TYPES.UBIGINT)
+_TRUE, _FALSE = ("t", "true", "y", "yes", "on", "1"), ("f", "false", "n", "no", "off", "0")
+_GROUP = re.compile(r"(?<!\\)\((?!\?)")
+_UNKNOWN = frozenset(
+    getattr(TYPES, name)
+    for name in ("USERDEFINED", "INET", "MONEY", "XML", "HSTORE", "TIME", "TIMETZ", "BIT", "NULLABLE", "OBJECT")
+    if hasattr(TYPES, name)
+)
+"""Types that Spark has no counterpart of."""
+_ANY_DIGITS = "decimal(38, 18)"
+
+
+def translated(node: exp.Expr, zone: Zone) -> exp.Expr:
+    """The node as Spark has it; what is below it is translated already."""
+    kind = type(node)
+    if kind in TIME_RULES:
+        node = TIME_RULES[kind](node, zone)
+    rule = RULES.get(kind)
+    return rule(node) if rule is not None and type(node) is kind else node
+
+
+def _divided(node: exp.Expr) -> exp.Expr:
+    """Whole numbers divide to whole numbers, as wide as they are."""
+    left, right = node.args["this"], node.expression
+    if not (is_of(left, INTEGERS) and is_of(right, INTEGERS)):
+        return node
+    made = exp.IntDiv(this=left, expression=right)
+    return made if is_of(left, _WIDE) or is_of(right, _WIDE) else exp.cast(exp.Paren(this=made), "int")
+
+
+def _truncated(node: exp.Expr) -> exp.Expr:
+    if node.args.get("decimals") is not None:
+        raise WireProblem(NOT_SUPPORTED, "trunc with a number of digits is not translated", hint="use round or floor")
+    return node
+
+
+def _logarithm(node: exp.Expr) -> exp.Expr:
+    """log(x) has the base 10."""
+    return node if node.args.get("expression") is not None else exp.Anonymous(this="LOG10", expressions=[node.this])
+
+
+def _as_int(node: exp.Expr) -> exp.Expr:
+    return exp.cast(node.copy(), "int") if not isinstance(node.parent, exp.Cast) else node
+
+
+def _ranked(node: exp.Expr) -> exp.Expr:
+    """Ranks are bigint."""
+    if isinstance(node.this, exp.RowNumber | exp.Rank | exp.DenseRank):
+        return exp.cast(node.copy(), "bigint")
+    return node
+
+
+def _replaced(node: exp.Expr) -> exp.Expr:
+    """regexp_replace: without the flag g the first match only; \\1 in the replacement is a group of the match."""
+    pattern, replacement, flags = node.expression, node.args["replacement"], node.args.get("modifiers")
+    given = "" if flags is None else flags.name
+    if not (is_text(pattern) and is_text(replacement)) or set(given) - {"g", "i"}:
+        raise WireProblem(
+            NOT_SUPPORTED,
+            "regexp_replace is translated with a pattern and a replacement in quotes, and the flags g and i",
+        )
+    text, put = pattern.name, replacement.name
+    if "g" not in given:
+        if _GROUP.search(text) or "\\" in put:
+            raise WireProblem(
+                NOT_SUPPORTED, "regexp_replace of the first match is translated without groups", hint="add the flag 'g'"
+            )
+        text, put = f"(?s)^(.*?)(?:{text})", "$1" + _java(put)
+    else:
+        put = re.sub(r"\\(\d)", r"$\1", _java(put).replace("\\\\", "\\"))
+    made = exp.Literal.string(f"(?i){text}" if "i" in given else text)
+    return exp.Anonymous(this="REGEXP_REPLACE", expressions=[node.this, made, exp.Literal.string(put)])
+
+
+def _java(replacement: str) -> str:
+    return replacement.replace("\\", "\\\\").replace("$", "\\$")
+
+
+def _encoded(node: exp.Expr) -> exp.Expr:
+    """encode(bytes, form) and decode(text, form)."""
+    form = node.args["charset"].name.lower()
+    is_encode = isinstance(node, exp.Encode)
+    if form == "hex":
+        made = exp.Anonymous(this="HEX" if is_encode else "UNHEX", expressions=[node.this])
+        return exp.Lower(this=made) if is_encode else made
+    if form == "base64":
+        return exp.Anonymous(this="BASE64" if is_encode else "UNBASE64", expressions=[node.this])
+    raise WireProblem(NOT_SUPPORTED, f"the form {form} is not translated", hint="there are hex and base64")
+
+
+def _similar(node: exp.Expr) -> exp.Expr:
+    raise WireProblem(NOT_SUPPORTED, "SIMILAR TO is not translated", hint="use LIKE, or ~ with a regular expression")
+
+
+def _cast(node: exp.Expr) -> exp.Expr:
+    to, kind = node.args["to"], node.args["to"].this
+    text = node.this.name if is_text(node.this) else None
+    if kind in (TYPES.JSON, TYPES.JSONB, TYPES.UUID):
+        return exp.cast(node.this, "text")
+    if kind == TYPES.BOOLEAN and text is not None and text.strip().lower() in _TRUE + _FALSE:
+        return exp.Boolean(this=text.strip().lower() in _TRUE)
+    if kind == TYPES.VARBINARY and text is not None and text.startswith("\\x"):
+        return exp.func("unhex", exp.Literal.string(text[2:]))
+    if kind == TYPES.ARRAY and to.expressions:
+        if to.expressions[0].this == TYPES.UINT:
+            return exp.cast(node.this, "bigint[]")
+        if text is not None and text.strip().startswith("{"):
+            return _array_of_text(node, text)
+    if kind == TYPES.DECIMAL and not to.expressions:
+        # PostgreSQL's numeric has any number of digits.
+        return exp.cast(node.this, _ANY_DIGITS)
+    if kind in _UNKNOWN:
+        raise WireProblem(
+            "42704",
+            f"there is no type {to.sql(dialect='postgres').lower()}",
+            hint="for Spark's own types: SET dialect = spark",
+        )
+    return node
+
+
+def _array_of_text(node: exp.Expr, text: str) -> exp.Expr:
+    """'{1,2}'::int[]."""
+    spark = node.args["to"].sql(dialect="spark").lower()
+    element = column_of_text("", spark.removeprefix("array<").removesuffix(">")).oid
+    try:
+        values = from_text(text, ARRAYS.get(element, ARRAYS[25]))
+    except ValueError:
+        raise WireProblem("22P02", f"malformed array literal: {text[:50]!r}") from None
+    node.set("this", literal(values))
+    return node
+
+
+def _table(node: exp.Expr) -> exp.Expr:
+    return _series(node) if isinstance(node.this, exp.GenerateSeries) else node
+
+
+def _series(node: exp.Expr) -> exp.Expr:
+    """generate_series(a, b) in FROM."""
+    series = node.this
+    alias = node.args.get("alias")
+    table = alias.name if alias is not None else "generate_series"
+    columns = alias.columns if alias is not None else []
+    column = columns[0].name if columns else table
+    given = [series.args.get(place) for place in ("start", "end", "step")]
+    sequence = exp.Anonymous(this="SEQUENCE", expressions=[each for each in given if each is not None])
+    select = exp.select(exp.alias_(exp.Anonymous(this="EXPLODE", expressions=[sequence]), column, quoted=True))
+    return exp.Subquery(this=select, alias=exp.TableAlias(this=exp.to_identifier(table, quoted=True)))
+
+
+RULES: Mapping[type[exp.Expr], Rule] = {
+    **ARRAY_RULES,
+    exp.Cast: _cast,
+    exp.Div: _divided,
+    exp.Trunc: _truncated,
+    exp.Log: _logarithm,
+    exp.WidthBucket: _as_int,
+    exp.Window: _ranked,
+    exp.RegexpReplace: _replaced,
+    exp.Encode: _encoded,
+    exp.Decode: _encoded,
+    exp.SimilarTo: _similar,
+    exp.Table: _table,
+}

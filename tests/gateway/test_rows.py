@@ -1,0 +1,119 @@
+"""Rows of Arrow as messages: a column at a time gives the bytes that each value by itself gives."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from headgate.gateway.rows import copy_binary_rows, copy_data, copy_text_rows, data_rows
+from headgate.gateway.types import (
+    ARRAYS,
+    BOOL,
+    BYTEA,
+    DATE,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    NUMERIC,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    WireColumn,
+)
+from headgate.gateway.values import writer_of
+
+NOON = datetime(2026, 7, 1, 12, 0, 0, 500_000)
+COLUMNS: dict[int, pa.Array] = {
+    BOOL: pa.array([True, None, False]),
+    BYTEA: pa.array([b"\0\xff", b"", None]),
+    INT2: pa.array([-1, None, 7], pa.int16()),
+    INT4: pa.array([-(2**31), 0, 2**31 - 1], pa.int32()),
+    INT8: pa.array([None, -5, 2**62], pa.int64()),
+    FLOAT8: pa.array([1.5, float("nan"), -0.0]),
+    NUMERIC: pa.array([Decimal("-12.50"), Decimal("0.00"), None], pa.decimal128(10, 2)),
+    TEXT: pa.array(["Öl", "", None]),
+    DATE: pa.array([date(1999, 12, 31), None, date(2026, 1, 2)]),
+    TIMESTAMP: pa.array([NOON, None, datetime(1969, 12, 31, 23, 59, 59)], pa.timestamp("us")),
+    TIMESTAMPTZ: pa.array(
+        [NOON.replace(tzinfo=UTC), None, datetime(2026, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC")
+    ),
+    ARRAYS[INT8]: pa.array([[1, None], [], None], pa.list_(pa.int64())),
+    ARRAYS[TEXT]: pa.array([["a b", 'q"', "NULL", ""], None, ["ü"]], pa.list_(pa.string())),
+}
+BATCH = pa.RecordBatch.from_arrays(list(COLUMNS.values()), names=[str(oid) for oid in COLUMNS])
+NAMED = [WireColumn(str(oid), oid) for oid in COLUMNS]
+
+
+def messages(data: bytes, kind: bytes) -> Iterator[bytes]:
+    """The bodies of messages."""
+    place = 0
+    while place < len(data):
+        assert data[place : place + 1] == kind
+        (length,) = struct.unpack_from("!i", data, place + 1)
+        yield data[place + 5 : place + 1 + length]
+        place += 1 + length
+
+
+def fields(body: bytes) -> list[bytes | None]:
+    (count,) = struct.unpack_from("!h", body)
+    place, found = 2, list[bytes | None]()
+    for _ in range(count):
+        (length,) = struct.unpack_from("!i", body, place)
+        place += 4
+        found.append(None if length < 0 else body[place : place + length])
+        place += max(0, length)
+    assert place == len(body)
+    return found
+
+
+@pytest.mark.parametrize("form", [0, 1])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_columns_and_single_values_have_the_same_bytes(form: int, offset: int) -> None:
+    batch = BATCH.slice(offset)
+    rows = [fields(body) for body in messages(bytes(data_rows(batch, NAMED, [form] * len(NAMED))), b"D")]
+    written = [
+        [None if value is None else writer_of(column.oid, form == 1)(value) for value in array.to_pylist()]
+        for array, column in zip(batch.columns, NAMED, strict=True)
+    ]
+    assert rows == [list(row) for row in zip(*written, strict=True)]
+    if form == 1:
+        copied = [fields(body) for body in messages(bytes(copy_binary_rows(batch, NAMED)), b"d")]
+        assert copied == rows
+
+
+def test_no_rows_and_no_columns_are_messages_too() -> None:
+    assert bytes(data_rows(BATCH.slice(0, 0), NAMED, [0] * len(NAMED))) == b""
+    empty = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
+    assert [fields(body) for body in messages(bytes(data_rows(empty, [], [])), b"D")] == [[], []]
+
+
+def test_instants_are_shown_in_the_columns_zone() -> None:
+    array = COLUMNS[TIMESTAMPTZ]
+    lists = pa.array([[value] for value in array.to_pylist()], pa.list_(array.type))
+    batch = pa.RecordBatch.from_arrays([array, lists], names=["a", "b"])
+    for zone, expected in (
+        ("Europe/Berlin", [b"2026-07-01 14:00:00.5+02", None, b"2026-01-01 01:00:00+01"]),
+        ("America/St_Johns", [b"2026-07-01 09:30:00.5-02:30", None, b"2025-12-31 20:30:00-03:30"]),
+    ):
+        columns = [WireColumn("a", TIMESTAMPTZ, zone=zone), WireColumn("b", ARRAYS[TIMESTAMPTZ], zone=zone)]
+        rows = [fields(body) for body in messages(bytes(data_rows(batch, columns, [0, 0])), b"D")]
+        assert [row[0] for row in rows] == expected
+        assert [row[1] for row in rows] == [b"{NULL}" if value is None else b'{"' + value + b'"}' for value in expected]
+        # In binary form an instant has no zone.
+        binary = bytes(data_rows(batch.select(["a"]), columns[:1], [1]))
+        assert binary == bytes(data_rows(batch.select(["a"]), [WireColumn("a", TIMESTAMPTZ)], [1]))
+
+
+def test_lines_of_copies_escape_what_has_a_meaning() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array(["a\tb", None, 'q"\\', "x\n"])], names=["t"])
+    columns = [WireColumn("t", TEXT)]
+    text = copy_text_rows(batch, columns, "\t", "\\N", False)
+    assert text.to_pylist() == ["a\\tb\n", "\\N\n", 'q"\\\\\n', "x\\n\n"]
+    assert list(messages(bytes(copy_data(text)), b"d")) == [line.encode() for line in text.to_pylist()]
+    assert copy_text_rows(batch, columns, ",", "", True).to_pylist() == ["a\tb\n", "\n", '"q""\\"\n', '"x\n"\n']

@@ -1,0 +1,143 @@
+"""What clients define and write: flows, comments, rows of producers; and one snapshot per transaction."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from tests.gateway.serving import Shop
+
+
+@pytest.fixture
+def connection(shop: Shop) -> psycopg.Connection:
+    with psycopg.connect(shop.dsn, autocommit=True) as made:
+        yield made
+
+
+def test_flows_are_created_renamed_and_dropped(connection: psycopg.Connection) -> None:
+    connection.execute(
+        "CREATE MATERIALIZED VIEW public.sold AS SELECT item, sum(qty)::bigint AS qty FROM shop.sales GROUP BY 1"
+    )
+    connection.execute("CREATE MATERIALIZED VIEW much AS SELECT item FROM sold WHERE qty > 5")
+    assert connection.execute("SELECT * FROM much").fetchall() == [(1,)]
+    with pytest.raises(psycopg.errors.DuplicateTable):
+        connection.execute("CREATE MATERIALIZED VIEW sold AS SELECT 1 AS x")
+    connection.execute("CREATE MATERIALIZED VIEW IF NOT EXISTS sold AS SELECT 1 AS x")
+    with pytest.raises(psycopg.errors.DependentObjectsStillExist):
+        connection.execute("DROP MATERIALIZED VIEW sold")
+    connection.execute("ALTER MATERIALIZED VIEW sold RENAME TO sold_items")
+    assert connection.execute("SELECT * FROM much").fetchall() == [(1,)]
+    connection.execute("REFRESH MATERIALIZED VIEW sold_items")
+    connection.execute("COMMENT ON MATERIALIZED VIEW sold_items IS 'what went'")
+    named = "SELECT obj_description('sold_items'::regclass, 'pg_class')"
+    assert connection.execute(named).fetchone() == ("what went",)
+    told = connection.execute("EXPLAIN SELECT * FROM sold_items").fetchall()
+    assert told
+    connection.execute("DROP MATERIALIZED VIEW sold_items CASCADE")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        connection.execute("SELECT * FROM much")
+    connection.execute("DROP MATERIALIZED VIEW IF EXISTS sold_items")
+
+
+def test_definitions_count_when_their_transaction_is_committed(shop: Shop) -> None:
+    with psycopg.connect(shop.dsn) as connection, psycopg.connect(shop.dsn, autocommit=True) as other:
+        made = "CREATE MATERIALIZED VIEW drafted AS SELECT item, sum(qty)::bigint AS qty FROM shop.sales GROUP BY 1"
+        connection.execute(made)
+        connection.execute("CREATE MATERIALIZED VIEW drafted_items AS SELECT item FROM drafted")
+        connection.execute("COMMENT ON MATERIALIZED VIEW drafted IS 'a draft'")
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            other.execute("SELECT * FROM drafted")
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="counts when it is committed"):
+            connection.execute("SELECT * FROM drafted")
+        connection.rollback()
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            other.execute("SELECT * FROM drafted")
+        # What is wrong is told at once, and the transaction has failed.
+        with pytest.raises(psycopg.Error, match="nothing"):
+            connection.execute("CREATE MATERIALIZED VIEW drafted AS SELECT nothing FROM shop.sales")
+        connection.rollback()
+        connection.execute(made)
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="not both"):
+            connection.execute("INSERT INTO shop.sales (sale, item, qty) VALUES (900, 9, 9)")
+        connection.rollback()
+        connection.execute(made)
+        connection.execute("CREATE MATERIALIZED VIEW drafted_items AS SELECT item FROM drafted")
+        connection.execute("COMMENT ON MATERIALIZED VIEW drafted IS 'a draft'")
+        connection.commit()
+        assert other.execute("SELECT item FROM drafted_items WHERE item = 1").fetchall() == [(1,)]
+        named = "SELECT obj_description('drafted'::regclass, 'pg_class')"
+        assert other.execute(named).fetchone() == ("a draft",)
+        # As dbt replaces a model: renamed, made anew, the old one dropped with what reads it.
+        connection.execute("ALTER MATERIALIZED VIEW drafted RENAME TO drafted_backup")
+        connection.execute(made.replace("sum(qty)", "sum(qty) * 2"))
+        connection.execute("DROP MATERIALIZED VIEW drafted_backup CASCADE")
+        connection.rollback()
+        before = other.execute("SELECT qty FROM drafted WHERE item = 1").fetchone()
+        connection.execute("ALTER MATERIALIZED VIEW drafted RENAME TO drafted_backup")
+        connection.execute(made.replace("sum(qty)", "sum(qty) * 2"))
+        connection.execute("DROP MATERIALIZED VIEW drafted_backup CASCADE")
+        connection.commit()
+        assert other.execute("SELECT qty FROM drafted WHERE item = 1").fetchone() == (before[0] * 2,)
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            other.execute("SELECT * FROM drafted_items")
+        connection.execute("DROP MATERIALIZED VIEW drafted")
+        connection.rollback()
+        connection.execute("DROP MATERIALIZED VIEW drafted")
+        connection.commit()
+        assert "drafted" not in shop.warehouse.tables
+
+
+def test_what_files_define_is_changed_in_files(connection: psycopg.Connection) -> None:
+    for statement in ("DROP MATERIALIZED VIEW top_items", "ALTER MATERIALIZED VIEW top_items RENAME TO x"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="project's files"):
+            connection.execute(statement)
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="schema"):
+        connection.execute("CREATE SCHEMA other")
+    connection.execute("CREATE SCHEMA IF NOT EXISTS public")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="materialized views"):
+        connection.execute("CREATE TABLE x (a int)")
+
+
+def test_rows_are_inserted_and_a_transaction_is_one_snapshot(shop: Shop) -> None:
+    with psycopg.connect(shop.dsn) as reader, psycopg.connect(shop.dsn, autocommit=True) as writer:
+        before = reader.execute("SELECT count(*), sum(qty) FROM shop.sales").fetchone()
+        assert (
+            writer.execute(
+                "INSERT INTO shop.sales (sale, item, qty) VALUES (%s, %s, %s), (101, 2, -1)", (100, 2, 1)
+            ).rowcount
+            == 2
+        )
+        with writer.cursor() as cursor, cursor.copy("COPY shop.sales (sale, item, qty) FROM STDIN") as copy:
+            copy.write_row((102, 2, 2))
+            copy.write_row((103, 2, -2))
+        assert writer.execute("SELECT count(*) FROM shop.sales CURRENCY BOUND 0 SEC").fetchone() == (before[0] + 4,)
+        # Of a table that this transaction has not named before, too.
+        assert reader.execute("SELECT sum(sales) FROM sales_per_item").fetchone() == (before[0],)
+        assert reader.execute("SELECT count(*), sum(qty) FROM shop.sales").fetchone() == before
+        reader.commit()
+        assert reader.execute("SELECT sum(sales) FROM sales_per_item CURRENCY BOUND 0 SEC").fetchone() == (
+            before[0] + 4,
+        )
+        reader.execute("INSERT INTO shop.sales SELECT sale + 1000, item, 0 FROM shop.sales WHERE sale = 1")
+        reader.rollback()
+        after = writer.execute("SELECT count(*) FROM shop.sales CURRENCY BOUND 0 SEC").fetchone()
+        assert after == (before[0] + 4,)
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            writer.execute("INSERT INTO top_items VALUES (1, 'x', 1)")
+
+
+def test_a_subscription_gives_rows_and_then_changes(shop: Shop) -> None:
+    with psycopg.connect(shop.dsn, autocommit=True) as reader, psycopg.connect(shop.dsn, autocommit=True) as writer:
+        before = writer.execute("SELECT count(*) FROM shop.items").fetchone()[0]
+        reader.execute("SET max_staleness = '0s'")
+        with reader.cursor() as cursor:
+            changes = cursor.stream("SUBSCRIBE TO shop.items")
+            first = [next(changes) for _ in range(before)]
+            assert {row[3] for row in first} >= {"Ölkanne"} and all(row[1] == 1 for row in first)
+            writer.execute("INSERT INTO shop.items (id, name) VALUES (50, 'new')")
+            job, weight, number, name, *_ = next(changes)
+            assert (weight, number, name) == (1, 50, "new") and job > first[0][0]
+            reader.cancel_safe()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                list(changes)
+        assert reader.execute("SELECT 1").fetchone() == (1,)

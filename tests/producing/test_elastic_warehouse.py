@@ -1,0 +1,169 @@
+"""A warehouse whose stream is an elastic queue: many writers, readers at bound 0, kills, backups, wide batches."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+import headgate
+import headgate.client
+from headgate import Warehouse
+from headgate.capture.elastic.log import ElasticLog
+from headgate.capture.shape import Shape
+from headgate.capture.source import SourceTable
+from headgate.delta.events import UPSERT
+from headgate.errors import DefiniteError, Fenced
+from headgate.producing import Connection
+from headgate.runtime.recovery.backup import restore
+from headgate.service import Server
+from tests.faults.processes import start
+from tests.producing.depot import rows_of
+from tests.producing.many import PRODUCERS, ROWS, project
+
+pytestmark = pytest.mark.usefixtures("spark_sessions")
+
+
+def connect(warehouse: Warehouse, *tables: str) -> Connection:
+    return headgate.connect(warehouse, tables=tables, paramstyle="qmark")
+
+
+def queue_of(warehouse: Warehouse) -> ElasticLog:
+    log = warehouse.sources["etl"].log
+    assert isinstance(log, ElasticLog)
+    return log
+
+
+def blocks_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "warehouse/_headgate/streams/etl/blocks").iterdir())
+
+
+def test_eight_producers_and_a_reader_that_sees_every_acknowledged_commit(tmp_path: Path) -> None:
+    commits = 10
+    acknowledged = [0] * PRODUCERS
+
+    def listen(number: int, child: subprocess.Popen[str]) -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line.strip().isdigit():
+                acknowledged[number] = int(line)
+
+    with headgate.open(project(tmp_path)) as warehouse:
+        children = [start("tests.producing.many", tmp_path, number, commits) for number in range(PRODUCERS)]
+        heard = [threading.Thread(target=listen, args=each) for each in enumerate(children)]
+        for thread in heard:
+            thread.start()
+        is_over = False
+        while not is_over:
+            is_over = not any(thread.is_alive() for thread in heard)
+            before = list(acknowledged)
+            with warehouse.sql("SELECT p, n FROM totals", max_staleness="0s") as answer:
+                seen = {row["p"]: row["n"] for row in answer.to_arrow().to_pylist()}
+            for number, count in enumerate(before):
+                assert seen.get(number, 0) >= ROWS * count
+                assert seen.get(number, 0) % ROWS == 0
+        assert [child.wait() for child in children] == [0] * PRODUCERS
+        assert seen == dict.fromkeys(range(PRODUCERS), ROWS * commits)
+        for child in children:
+            child.communicate()
+        warehouse.materialize()
+        assert blocks_in(tmp_path) == [], "consumed segments are deleted"
+
+
+def test_transactions_by_parts_partitions_and_wide_batches(tmp_path: Path) -> None:
+    """Several writers and tables, two updates of a key in one transaction and in two, read by reference after a split."""
+    with headgate.open(project(tmp_path, limits={"way": "wide"})) as warehouse:
+        queue = queue_of(warehouse)
+        with connect(warehouse, "t0", "t1") as first, connect(warehouse, "t2") as second:
+            for number in range(6):
+                if number == 2:
+                    queue.split(1)
+                mine, other = first.cursor(), second.cursor()
+                mine.execute("INSERT INTO t0 VALUES (?, ?)", (number, number))
+                mine.execute("UPDATE t0 SET v = ? WHERE k = ?", (10 * number, number))
+                mine.execute("INSERT INTO t1 VALUES (?, ?)", (number, number))
+                other.execute("INSERT INTO t2 VALUES (?, ?)", (number, 7))
+                first.commit()
+                second.commit()
+            mine.execute("UPDATE t0 SET v = 31 WHERE k = 3")
+            first.commit()
+        batch = queue.next_batch(0, queue.end)
+        assert len(batch) == 3, "the parent and both daughters have something"
+        assert rows_of(warehouse, "SELECT k, v FROM etl.t0") == [(n, 10 * n + (n == 3)) for n in range(6)]
+        assert rows_of(warehouse, "SELECT p, n, v FROM totals") == [(0, 6, 151), (1, 6, 15), (2, 6, 42)]
+        queue.put({"t3": events(0, 1, 2)}, "load", 0)
+        queue.put({"t3": events(2, 3, v=5)}, "load", 1)
+        source = warehouse.producer_source("etl")
+        source.announce(queue.commit("load", 2, datetime.now(UTC)).position, "order")
+        assert rows_of(warehouse, "SELECT k, v FROM etl.t3") == [(0, 0), (1, 0), (2, 5), (3, 5)]
+
+
+def events(*keys: int, v: int = 0) -> pa.Table:
+
+    table = SourceTable("t3", StructType().add("k", "long", nullable=False).add("v", "long"), ("k",))
+    given = pa.record_batch({"k": pa.array(keys, pa.int64()), "v": pa.array([v] * len(keys), pa.int64())})
+    return pa.Table.from_batches([Shape("etl", table).build_many(given, UPSERT, 0)])
+
+
+def test_a_crashed_owner_goes_on_with_what_was_committed_and_a_former_owner_is_fenced(tmp_path: Path) -> None:
+    former = headgate.open(project(tmp_path))
+    child = start("tests.producing.many", tmp_path, 0, 3)
+    assert child.communicate()[0].split()[-1] == "closed"
+    queue_of(former).put({"t3": events(1)}, "never committed", 0)
+    assert len(blocks_in(tmp_path)) == 2
+    # The former owner is paused: it did not close, and another one takes over.
+    with headgate.open(project(tmp_path), takeover=True) as warehouse:
+        assert len(blocks_in(tmp_path)) == 1, "what nobody committed is removed"
+        assert rows_of(warehouse, "SELECT p, n FROM totals") == [(0, 9)]
+        with pytest.raises(Fenced):
+            queue_of(former).commit("never committed", 1, datetime.now(UTC))
+        with pytest.raises(Fenced):
+            queue_of(former).open_segment()
+        with connect(warehouse, "t1") as connection:
+            connection.cursor().execute("INSERT INTO t1 VALUES (1, 1)")
+        assert rows_of(warehouse, "SELECT p, n FROM totals") == [(0, 9), (1, 1)]
+    with suppress(Fenced):
+        former.close()
+
+
+def test_partitions_are_split_and_merged_through_the_service(tmp_path: Path) -> None:
+    sources = {**project(tmp_path)["sources"], "plain": {"type": "producer"}}  # type: ignore[dict-item]
+    with (
+        headgate.open(project(tmp_path, sources=sources)) as warehouse,
+        Server(warehouse, port=0) as server,
+        headgate.client.connect(server.url) as client,
+    ):
+        assert [each["id"] for each in client.split_partition("etl", 1)["partitions"]] == [2, 3]
+        found = client.status()["sources"]
+        assert [each["id"] for each in found["etl"]["queue"]["partitions"]] == [2, 3]
+        assert found["plain"]["queue"] is None
+        assert [each["id"] for each in client.merge_partitions("etl", 2, 3)["partitions"]] == [4]
+        for mistake, said in (
+            (lambda: client.split_partition("etl", 3), r"no partition 3.*its partitions are 4"),
+            (lambda: client.split_partition("web", 3), "there is no source web"),
+            (lambda: client.split_partition("plain", 1), r"has no partitions.*stream: elastic"),
+        ):
+            with pytest.raises(DefiniteError, match=said):
+                mistake()
+
+
+def test_a_backup_has_the_blocks_that_wait(tmp_path: Path) -> None:
+    with headgate.open(project(tmp_path / "first")) as warehouse:
+        queue_of(warehouse).split(1)
+        with connect(warehouse, "t0") as connection:
+            for number in range(4):
+                connection.cursor().execute("INSERT INTO t0 VALUES (?, ?)", (number, 1))
+                connection.commit()
+            assert rows_of(warehouse, "SELECT p, n FROM totals") == [(0, 4)]
+            warehouse.backup(tmp_path / "copy")
+            connection.cursor().execute("INSERT INTO t0 VALUES (9, 1)")
+    restore(tmp_path / "copy", tmp_path / "again/warehouse")
+    with headgate.open(project(tmp_path / "again")) as warehouse:
+        assert len(queue_of(warehouse).partitions) == 2
+        assert rows_of(warehouse, "SELECT p, n FROM totals") == [(0, 4)]
