@@ -32,9 +32,9 @@ from benchmarks.oltp_capture import METHODS, Attached, clean_up, open_method
 from benchmarks.oltp_readers import Emptying, Receiving, receive
 from benchmarks.report import in_turns, median, parse_scale, publish, say, seconds
 from headgate.capture.gears.agent import Agent
+from headgate.capture.locallog import LocalLog
 from headgate.capture.postgres.log import LogMethod
 from headgate.capture.postgres.log_tables import TableDefinition
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from headgate.config.gears import Gear, GearSettings
 
@@ -68,7 +68,7 @@ def drain_figures(oltp: Oltp, kind: str, prepare: Callable[[str], None], rounds:
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as place, oltp.server.connect(database) as connection:
         folder = Path(place)
         for name in names:
-            log = StreamLog(folder / name)
+            log = LocalLog(folder / name)
             open_method("log", dsn, log, name).close()
             log.close()
             connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [f"plain_{name}"])
@@ -82,7 +82,7 @@ def drain_figures(oltp: Oltp, kind: str, prepare: Callable[[str], None], rounds:
 
         def headgate() -> float:
             name = next(left[0])
-            log = StreamLog(folder / name)
+            log = LocalLog(folder / name)
             took = seconds(lambda: _catch_up(dsn, log, name))
             _check_lines(log, lines)
             log.close()
@@ -102,7 +102,7 @@ def drain_figures(oltp: Oltp, kind: str, prepare: Callable[[str], None], rounds:
     return {"ratio": theirs / ours, "headgate_s": ours, "pg_recvlogical_s": theirs, "lines_per_s": lines / ours}
 
 
-def _catch_up(dsn: str, log: StreamLog, name: str) -> None:
+def _catch_up(dsn: str, log: LocalLog, name: str) -> None:
     method = open_method("log", dsn, log, name)
     assert isinstance(method, LogMethod)
     needed, number = method.sample().position, 0
@@ -114,7 +114,7 @@ def _catch_up(dsn: str, log: StreamLog, name: str) -> None:
     method.close()
 
 
-def _check_lines(log: StreamLog, expected: int) -> None:
+def _check_lines(log: LocalLog, expected: int) -> None:
     found = sum(each.rows.get("order_line", 0) for each in log.transactions(0, EVERYTHING))
     if found != expected:
         raise SystemExit(f"{found} of {expected} order lines were captured")
@@ -139,7 +139,7 @@ def bulk_transactions(oltp: Oltp, rows: int, parts: int = 5) -> Callable[[str], 
 class NotedLog(LogMethod):
     """Remembers when what was durable by then."""
 
-    def __init__(self, *given: Any, log: StreamLog, **options: Any) -> None:
+    def __init__(self, *given: Any, log: LocalLog, **options: Any) -> None:
         self.noted: list[tuple[int, float]] = []
         self._stream_log = log
         super().__init__(*given, log=log, **options)
@@ -163,7 +163,7 @@ def _lags(oltp: Oltp, database: str, gear: Gear, rate: float, length: float) -> 
     """Milliseconds from commit to durable, per transaction."""
     oltp.reset(database)
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as place:
-        log = StreamLog(Path(place))
+        log = LocalLog(Path(place))
         definitions = [TableDefinition(table, table) for table in TABLES]
         dsn = oltp.server.dsn_of(database)
         method = NotedLog(dsn, "headgate_bench", definitions, log=log, clock=SystemClock())

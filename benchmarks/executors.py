@@ -8,6 +8,7 @@ from headgate import Procedure, Warehouse
 from headgate.clock import SystemClock
 from headgate.config.project import load_project
 from headgate.delta.changes import JobId
+from headgate.ranges.range_map import Ranges
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.execution.weights import StageInput, input_rows
 from headgate.runtime.stages.stage import Stage
@@ -18,25 +19,25 @@ class PlainWeights(Executor):
     """Plain MINIMUM COST: a stage's weight follows all of its own input, also what another stage of its zone blocks."""
 
     def _input(self, stage: Stage, reach: JobId) -> StageInput:
-        return StageInput(
-            stage.name, None, input_rows(stage, self._wanted[stage.name], self._batches.chain, self._tables)
-        )
+        wanted = max(self._wanted[stage.name].values())
+        return StageInput(stage.name, None, input_rows(stage, wanted, self._batches.chain, self._tables))
 
 
 class OneByOne(Executor):
     """One stage runs at a time, and no stage begins a job before all that are wanted have ended the one before."""
 
-    def _reach(self, stage: Stage) -> JobId | None:
-        reach = super()._reach(stage)
-        if reach is None or self._running:
+    def _reach(self, stage: Stage) -> tuple[Ranges, JobId] | None:
+        found = super()._reach(stage)
+        if found is None or self._running:
             return None
+        ranges, reach = found
         behind = [
             each.target.through
             for each in self._flows.stages()
-            if self._wanted.get(each.name, each.target.through) > each.target.through
+            if max(self._wanted.get(each.name, {}).values(), default=each.target.through) > each.target.through
         ]
         upto = JobId(min(reach, min(behind) + 1))
-        return upto if upto > stage.target.through else None
+        return (ranges, upto) if upto > stage.target.through else None
 
 
 def open_with(

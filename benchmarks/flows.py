@@ -1,6 +1,8 @@
 """Many flows: what a refresh, a query and a new flow cost as the flows of a warehouse grow in number.
 
     make bench NAME=flows SCALE=tiny|small|full
+    python -m benchmarks.flows --scale small --large-rows 50000 --rounds 3     (on fewer rows)
+    python -m benchmarks.flows --scale small --parts touched,query,define      (parts of it: only their warehouses are loaded)
 
 Warehouses with the same twenty tables and 1, 3, 10, 30 and 100 flows are open side by side, on one Spark, and take turns. The flows
 are aggregates, joins of large with small and of large with large tables, filters, and chains of four. A transaction changes
@@ -12,11 +14,14 @@ a few rows of every table, except for `touched`: there it changes one table, whi
     refresh_all_vs_recompute_all         seconds of running the queries of all flows from scratch, over those of a refresh
     define_growth                        seconds of defining and dropping one flow, among 100 over among 10
     executions                           Spark jobs of one refresh
+    sharing                              twelve flows over one join of three tables: computing the join once, over in each of them
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +30,12 @@ import numpy as np
 import pyarrow as pa
 
 import headgate
-from benchmarks.report import in_turns, median, parse_scale, publish, say, seconds
+from benchmarks.processor import cost, processor_seconds
+from benchmarks.report import SCALES, median, publish, say, seconds
 from benchmarks.spark import spark_settings
 from headgate import Warehouse
 from headgate.capture.memory import MemorySource
+from headgate.runtime.stages import view_stage
 
 LARGE, SMALL = 5, 15
 """Numbers of tables."""
@@ -41,6 +48,9 @@ WARM_UP = {"tiny": 1, "small": 4, "full": 4}
 CHANGED_ROWS = 20
 """Of each table in a transaction."""
 GROUPS = 200
+PARTS = ("refresh", "touched", "query", "define", "sharing")
+SHARING = 12
+"""Flows of the warehouse in which all read the same join."""
 ALONE = f"s{SMALL - 1}"
 """The table that only the flows of `touched` read."""
 TARGETS = {
@@ -86,6 +96,20 @@ def mixed_flows(number: int) -> list[str]:
     ]
 
 
+def sharing_flows() -> list[str]:
+    """Flows that differ above one join of three tables."""
+    joined = "FROM shop.b0 b JOIN shop.b1 o ON o.id = b.id JOIN shop.s0 s ON s.id = b.small"
+    heads = [f"CREATE MATERIALIZED VIEW over_{number} AS SELECT" for number in range(SHARING)]
+    return [
+        f"{head} b.part, SUM(b.amount + {number}) AS amount, COUNT(*) AS n {joined} GROUP BY b.part"
+        if number % 3 == 0
+        else f"{head} s.kind, SUM(o.amount * {number}) AS amount {joined} GROUP BY s.kind"
+        if number % 3 == 1
+        else f"{head} b.id, b.amount + o.amount + {number} AS amount, s.name {joined}"
+        for number, head in enumerate(heads)
+    ]
+
+
 def flow_texts(count: int) -> list[str]:
     if count == 1:
         return mixed_flows(0)[:1]
@@ -98,7 +122,8 @@ def flow_texts(count: int) -> list[str]:
 def project(folder: Path, scale: str, count: int) -> dict[str, object]:
     flows = folder / "flows"
     flows.mkdir(parents=True)
-    (flows / "flows.sql").write_text(";\n".join(flow_texts(count)) + ";\n", encoding="utf-8")
+    texts = sharing_flows() if count == SHARING else flow_texts(count)
+    (flows / "flows.sql").write_text(";\n".join(texts) + ";\n", encoding="utf-8")
     large = {"id": "bigint", "small": "bigint", "part": "int", "amount": "bigint"}
     small = {"id": "bigint", "kind": "int", "weight": "bigint", "name": "string"}
     tables = {f"b{number}": {"columns": large, "key": ["id"]} for number in range(LARGE)}
@@ -202,54 +227,124 @@ class Loaded:
         )
 
 
-def figures(warehouses: dict[int, Loaded], scale: str) -> dict[str, object]:
+def warm_up(loaded: Loaded, scale: str) -> None:
+    for _ in range(WARM_UP[scale]):
+        loaded.refresh()
+        loaded.refresh(ALONE)
+
+
+def compared(
+    warehouses: dict[int, Loaded], rounds: int, sizes: tuple[int, ...], action: Callable[[Loaded], float]
+) -> dict[str, dict[str, float]]:
+    """By number of flows, seconds and processor seconds of the action; the warehouses take turns."""
+    found: dict[str, list[tuple[float, float]]] = {str(size): [] for size in sizes}
+    for _ in range(rounds):
+        for size in sizes:
+            before = processor_seconds()
+            elapsed = action(warehouses[size])
+            found[str(size)].append((elapsed, processor_seconds() - before))
+    medians = {
+        name: {size: median([pair[place] for pair in pairs]) for size, pairs in found.items()}
+        for place, name in enumerate(("s", "cpu_s"))
+    }
+    say(str(medians))
+    return medians
+
+
+def figures(warehouses: dict[int, Loaded], scale: str, parts: list[str]) -> dict[str, object]:
     one, three, few, some, many = SIZES[scale]
-    for loaded in warehouses.values():
-        for _ in range(WARM_UP[scale]):
-            loaded.refresh()
-            loaded.refresh(ALONE)
     rounds = ROUNDS[scale]
-    say("refreshing")
-    refreshed = in_turns({str(size): warehouses[size].refresh for size in (one, few, some, many)}, rounds)
-    touched = in_turns({str(size): lambda size=size: warehouses[size].refresh(ALONE) for size in (three, many)}, rounds)
-    say("asking")
-    asked = in_turns({str(size): warehouses[size].query for size in (few, many)}, rounds)
-    warehouses[few].warehouse.refresh()
-    warehouses[many].warehouse.refresh()
-    say("defining")
-    defined = in_turns({str(size): warehouses[size].define for size in (few, many)}, rounds)
-    say("recomputing")
-    recomputed = warehouses[many].recompute()
-    refresh = {size: median(values) for size, values in refreshed.items()}
-    define = {size: median(values) for size, values in defined.items()}
+    found: dict[str, object] = {"large_rows": LARGE_ROWS[scale]}
+    if "refresh" in parts:
+        say("refreshing")
+        took = compared(warehouses, rounds, (one, few, some, many), Loaded.refresh)
+        found["refresh_30_vs_1"] = took["s"][str(some)] / took["s"][str(one)]
+        found["refresh_100_vs_10"] = took["s"][str(many)] / took["s"][str(few)]
+        found["refresh"] = took
+        found["executions"] = {
+            str(size): loaded.executions(loaded.refresh)
+            for size, loaded in warehouses.items()
+            if size in (one, few, some, many)
+        }
+        say("recomputing")
+        found["recompute_all_s"] = recomputed = warehouses[many].recompute()
+        found["refresh_all_vs_recompute_all"] = recomputed / took["s"][str(many)]
+    if "touched" in parts:
+        say("touching one table")
+        took = compared(warehouses, rounds, (three, many), lambda loaded: loaded.refresh(ALONE))
+        found["touched_3_of_100_vs_3"] = took["s"][str(many)] / took["s"][str(three)]
+        found["touched"] = took
+    if "query" in parts:
+        say("asking")
+        took = compared(warehouses, rounds, (few, many), Loaded.query)
+        found["one_query_growth"] = took["s"][str(many)] / took["s"][str(few)]
+        found["query"] = took
+        for size in (few, many):
+            warehouses[size].warehouse.refresh()
+    if "define" in parts:
+        say("defining")
+        took = compared(warehouses, rounds, (few, many), Loaded.define)
+        found["define_growth"] = took["s"][str(many)] / took["s"][str(few)]
+        found["define"] = took
+    if "sharing" in parts:
+        say("sharing")
+        found["sharing"] = sharing_figures(warehouses[SHARING], rounds)
+    return found
+
+
+def sharing_figures(loaded: Loaded, rounds: int) -> dict[str, object]:
+    """Refreshes in which the join is computed once, and in each flow."""
+    parts = loaded.warehouse._engine.batches.shared_parts
+    worth, found = view_stage.is_worth_sharing, {}
+    try:
+        for _ in range(rounds):
+            for name, rule in {"once": worth, "each": lambda part, flows: False}.items():
+                view_stage.is_worth_sharing = rule  # type: ignore[assignment]
+                found.setdefault(name, []).append(cost(loaded.refresh))
+    finally:
+        view_stage.is_worth_sharing = worth
+    if not parts.reused:
+        raise SystemExit("no part was shared")
+    medians = {name: [median(values) for values in zip(*costs, strict=True)] for name, costs in found.items()}
+    say(str(medians))
     return {
-        "refresh_30_vs_1": refresh[str(some)] / refresh[str(one)],
-        "refresh_100_vs_10": refresh[str(many)] / refresh[str(few)],
-        "touched_3_of_100_vs_3": median(touched[str(many)]) / median(touched[str(three)]),
-        "one_query_growth": median(asked[str(many)]) / median(asked[str(few)]),
-        "refresh_all_vs_recompute_all": recomputed / refresh[str(many)],
-        "define_growth": define[str(many)] / define[str(few)],
-        "executions": {
-            str(size): loaded.executions(loaded.refresh) for size, loaded in warehouses.items() if size != three
-        },
-        "refresh_s": refresh,
-        "query_s": {size: median(values) for size, values in asked.items()},
-        "define_s": define,
-        "recompute_all_s": recomputed,
+        "seconds": medians["once"][0] / medians["each"][0],
+        "processor": medians["once"][1] / medians["each"][1],
+        "once_s": medians["once"][0],
+        "each_s": medians["each"][0],
     }
 
 
+def needed_sizes(scale: str, parts: list[str]) -> list[int]:
+    """The warehouses that the parts compare."""
+    one, three, few, some, many = SIZES[scale]
+    needed = {"refresh": {one, few, some, many}, "touched": {three, many}, "query": {few, many}, "define": {few, many}}
+    needed["sharing"] = {SHARING}
+    return sorted(set().union(*(needed[part] for part in parts)))
+
+
 def main() -> None:
-    scale = parse_scale(__doc__ or "")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser.add_argument("--large-rows", type=int, help="rows of a large table instead of the scale's")
+    parser.add_argument("--rounds", type=int, help="rounds instead of the scale's")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"what to measure, of {', '.join(PARTS)}")
+    given = parser.parse_args()
+    scale, parts = given.scale, given.parts.split(",")
+    LARGE_ROWS[scale] = given.large_rows or LARGE_ROWS[scale]
+    ROUNDS[scale] = given.rounds or ROUNDS[scale]
     with tempfile.TemporaryDirectory(prefix="headgate-flows-") as folder:
         warehouses: dict[int, Loaded] = {}
         try:
-            for count in SIZES[scale]:
+            for count in needed_sizes(scale, parts):
                 place = Path(folder) / str(count)
                 place.mkdir()
                 say(f"loading a warehouse of {count} flows")
+                began = time.perf_counter()
                 warehouses[count] = Loaded(headgate.open(project(place, scale, count)), scale)
-            publish("flows", scale, figures(warehouses, scale), TARGETS)
+                warm_up(warehouses[count], scale)
+                say(f"  {time.perf_counter() - began:.0f} s")
+            publish("flows", scale, figures(warehouses, scale, parts), TARGETS)
         finally:
             for loaded in reversed(warehouses.values()):
                 loaded.warehouse.close()

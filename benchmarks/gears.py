@@ -31,7 +31,7 @@ from benchmarks.oltp_capture import Attached
 from benchmarks.oltp_plots import Moment, draw
 from benchmarks.report import OUTPUT, median, parse_scale, publish, say
 from headgate.capture.gears.controller import gain
-from headgate.capture.gears.requests import Outcome, measure
+from headgate.capture.gears.requests import RequestOutcome, measure
 from headgate.config.gears import LADDERS, CaptureMethod, GearSettings
 
 WAREHOUSES = {"tiny": 4, "small": 10, "full": 20}
@@ -72,7 +72,7 @@ class Slot:
     round: int
     start: float = 0.0
     end: float = 0.0
-    outcomes: list[tuple[float, Outcome]] = field(default_factory=list)
+    outcomes: list[tuple[float, RequestOutcome]] = field(default_factory=list)
     """With the seconds since the start at which they were asked for."""
     server_cpu: float = 0.0
     walsender_cpu: float = 0.0
@@ -105,7 +105,7 @@ def run_slot(
     time.sleep(LEAD_IN_SECONDS)
     used, sent = oltp.cpu_seconds(), oltp.walsender_seconds()
     slot.start = time.time()
-    futures: list[Future[Outcome]] = []
+    futures: list[Future[RequestOutcome]] = []
     for number, mix in enumerate(MIXES):
         random = Random(1000 * slot.round + number)
         begins, ends = slot.start + number * length, slot.start + (number + 1) * length
@@ -129,7 +129,7 @@ def run_slot(
     wait(futures, timeout=60)
 
 
-def _note(outcomes: list[tuple[float, Outcome]], arrival: float, future: Future[Outcome]) -> None:
+def _note(outcomes: list[tuple[float, RequestOutcome]], arrival: float, future: Future[RequestOutcome]) -> None:
     outcomes.append((arrival, future.result()))
 
 

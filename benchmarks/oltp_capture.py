@@ -10,13 +10,13 @@ from typing import Any
 
 from benchmarks.oltp import TABLES, Oltp
 from headgate.capture.gears.agent import Agent
+from headgate.capture.locallog import LocalLog
 from headgate.capture.postgres.log import LogMethod
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.source import CaptureMethod
 from headgate.capture.postgres.timestamp import TimestampMethod
 from headgate.capture.postgres.timestamp_tables import TimestampTable
 from headgate.capture.postgres.trigger import TriggerMethod
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import SystemClock
 from headgate.config import gears
 from headgate.config.gears import GearSettings
@@ -27,13 +27,15 @@ _SLOTS = "SELECT count(*) FROM pg_replication_slots"
 _DROP_SLOTS = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
 
 
-def open_method(method: gears.CaptureMethod, dsn: str, log: StreamLog, name: str = NAME) -> CaptureMethod:
+def open_method(method: gears.CaptureMethod, dsn: str, log: LocalLog, name: str = NAME) -> CaptureMethod:
     """The method with all tables loaded."""
     definitions = [TableDefinition(table, table) for table in TABLES]
     clock = SystemClock()
     match method:
         case "log":
-            return LogMethod(dsn, name, definitions, log=log, clock=clock)
+            opened = LogMethod(dsn, name, definitions, log=log, clock=clock)
+            opened.load(TABLES)
+            return opened
         case "trigger":
             return TriggerMethod(dsn, name, definitions, log=log, clock=clock)
         case "timestamp":
@@ -50,7 +52,7 @@ class Attached:
         self._oltp = oltp
         self._database = database
         self._folder = tempfile.TemporaryDirectory(prefix="headgate-bench-")
-        self.log = StreamLog(Path(self._folder.name))
+        self.log = LocalLog(Path(self._folder.name))
         if method == "timestamp":
             oltp.index_times(database, True)
         self.method = open_method(method, oltp.server.dsn_of(database), self.log)

@@ -59,7 +59,8 @@ def overlay_figures(folder: Path, rows: int, rounds: int) -> dict[str, object]:
             raise SystemExit("the overlay reads other rows than the folded table")
         reads[name] = median(times["overlaid"]) / median(times["folded"])
         if name == "updates":
-            results["bytes_rewritten_per_byte_changed"] = prepared.bytes_rewritten / max(1, prepared.bytes_changed)
+            row_bytes = sum(file.bytes for file in prepared.adds) / sum(file.rows for file in prepared.adds)
+            results["bytes_rewritten_per_byte_changed"] = prepared.removes.bytes / (row_bytes * prepared.changed_rows)
     results["overlay_read"] = reads
     results["materialize_inserts"] = _insert_figure(folder, base, new, rounds)
     sessions.stop()

@@ -1,10 +1,13 @@
 """Peers: an answer after a change against what a user would do instead, and what reading and the files' layout cost.
 
     make bench NAME=peers SCALE=tiny|small|full
+    python -m benchmarks.peers --scale small --lines 288000 --rounds 3 --parts answers,reading     (parts of it, on fewer rows)
 
 The answer groups all of store_sales (see `benchmarks.shop`) by store. `r600` is one job of about 600 changed rows, `r6000` ten and
 `r60000` a hundred, committed before the clock starts; it stops when the rows are here. Every side takes its turn on the same
-change, and all answers must be equal. `cpu` is processor time of this process, its Spark and their children.
+change, and all answers must be equal. `cpu` is processor time of this process, its Spark and their children. The answer was asked
+at three jobs before: headgate keeps it by then, and moves it on by the changes. `headgate_reading` is headgate without that, on a
+change of its own of the same size.
 
     vs_recompute    Spark runs the flow and the answer over plain copies of the sources
     vs_by_hand      delta-rs' MERGE keeps store_sales, Spark reads it
@@ -17,6 +20,7 @@ change, and all answers must be equal. `cpu` is processor time of this process, 
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -43,9 +47,10 @@ from benchmarks.peers_sides import (
     rows_of,
 )
 from benchmarks.processor import Cost, cost
-from benchmarks.report import in_turns, median, parse_scale, publish, say, seconds
+from benchmarks.report import SCALES, in_turns, median, publish, say, seconds
 from benchmarks.shop import LINES_PER_PURCHASE
 from headgate.delta.changes import JOB, WEIGHT, JobId
+from headgate.runtime.reading.keeping import Keep
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.spec import TableSpec
@@ -58,6 +63,8 @@ ROUNDS = {"tiny": 1, "small": 5, "full": 5}
 WARM_UP_JOBS = {"tiny": 1, "small": 20, "full": 20}
 LOADED_LINES = {"tiny": 12_000, "small": 1_000_000, "full": 1_000_000}
 LOADS = {"tiny": 1, "small": 2, "full": 2}
+ASKED_BEFORE = 3
+PARTS = ("answers", "pipelines", "reading", "loads")
 LOOKED_UP = 48
 QUIET_SECONDS = 300
 ASKED = ANSWER.format(sales="store_sales")
@@ -81,6 +88,19 @@ def asked(loaded: Loaded, text: str = ASKED, max_staleness: str = "0s") -> list[
         return rows_of(answer.to_arrow())
 
 
+def asked_reading(loaded: Loaded, max_staleness: str = "0s") -> list[Row]:
+    """The answer without kept ones; what is kept stays at the job where it is."""
+    kept = loaded.warehouse._engine.reader.kept
+    choose, kept.choose = kept.choose, lambda observed: Keep(False, "the benchmark reads it")
+    before = [(query, query.kept) for query in kept._queries.values()]
+    try:
+        return asked(loaded, max_staleness=max_staleness)
+    finally:
+        kept.choose = choose
+        for query, answer in before:
+            query.kept = answer
+
+
 def change(loaded: Loaded, jobs: int) -> pa.Array:
     """Commits the transactions of so many jobs; gives the keys of the purchases that they touch."""
     shop = loaded.shop
@@ -97,6 +117,16 @@ def change_figures(
     costs: dict[str, dict[str, list[Cost]]] = {}
 
     def turn(size: str, jobs: int, counted: bool) -> None:
+        if size == "r60000":
+            loaded.warehouse.materialize()
+        purchases = change(loaded, jobs)
+        reading = cost(partial(asked_reading, loaded))
+        if counted:
+            costs.setdefault(size, {}).setdefault("headgate_reading", []).append(reading)
+        copies.take(purchases)
+        sides["by_hand"]()
+        if size == "r60000":
+            loaded.warehouse.materialize()
         purchases = change(loaded, jobs)
         answers: dict[str, list[Row]] = {}
 
@@ -113,12 +143,21 @@ def change_figures(
             if answer != answers["headgate"]:
                 raise SystemExit(f"{name} answers {answer[:2]} …, headgate {answers['headgate'][:2]} …")
 
+    for _ in range(ASKED_BEFORE):
+        purchases = change(loaded, 1)
+        asked(loaded)
+        copies.take(purchases)
+        sides["by_hand"]()
+    if rounds == 1 and loaded.shop.lines > LINES["tiny"]:
+        turn("r600", 1, counted=False)
     for size, jobs in sizes.items():
         for number in range(rounds if rounds == 1 else rounds + 1):
-            if size == "r60000":
-                loaded.warehouse.materialize()
             turn(size, jobs, counted=rounds == 1 or number > 0)
-        say(f"  {size}: " + ", ".join(f"{name} {_median(found).seconds:.2f} s" for name, found in costs[size].items()))
+        shown = {name: _median(found) for name, found in costs[size].items()}
+        say(
+            f"  {size}: "
+            + ", ".join(f"{name} {each.seconds:.2f} s / {each.processor:.2f}" for name, each in shown.items())
+        )
     medians = {size: {name: _median(found) for name, found in each.items()} for size, each in costs.items()}
 
     def ratios(side: str, of: Callable[[Cost], float]) -> dict[str, float]:
@@ -127,6 +166,9 @@ def change_figures(
     return {
         "vs_recompute": ratios("recompute", lambda cost: cost.seconds),
         "cpu_vs_recompute": ratios("recompute", lambda cost: cost.processor),
+        "vs_recompute_reading": {
+            size: each["recompute"].seconds / each["headgate_reading"].seconds for size, each in medians.items()
+        },
         "vs_by_hand": ratios("by_hand", lambda cost: cost.seconds),
         "cpu_vs_by_hand": ratios("by_hand", lambda cost: cost.processor),
         "vs_duckdb": ratios("duckdb", lambda cost: cost.seconds),
@@ -181,7 +223,7 @@ def read_figures(loaded: Loaded, session: SparkSession, folder: Path, rounds: in
         return rows_of(session.sql(ASKED.replace("store_sales", "own_files")).toArrow())
 
     session.read.parquet(*plain).createOrReplaceTempView("plain_sales")
-    whole = partial(asked, loaded, ASKED, "1h")
+    whole = partial(asked_reading, loaded, "1h")
     found = {"read_vs_plain_overlay": ratio(whole, plain_whole)}
     found["point_vs_plain_overlay"] = ratio(partial(asked, loaded, point.format("store_sales"), "1h"), plain_point)
     loaded.warehouse.materialize()
@@ -260,12 +302,20 @@ def load_figure(loaded: Loaded, lines: int, loads: int) -> dict[str, object]:
 
 
 def main() -> None:
-    scale = parse_scale(__doc__ or "")
-    rounds = ROUNDS[scale]
-    results: dict[str, object] = {}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser.add_argument("--lines", type=int, help="line items instead of the scale's")
+    parser.add_argument("--rounds", type=int, help="rounds instead of the scale's")
+    parser.add_argument("--sizes", default=",".join(JOBS), help="of " + ", ".join(JOBS))
+    parser.add_argument("--parts", default=",".join(PARTS), help="of " + ", ".join(PARTS))
+    given = parser.parse_args()
+    scale, parts = given.scale, given.parts.split(",")
+    rounds = given.rounds or ROUNDS[scale]
+    lines = given.lines or LINES[scale]
+    results: dict[str, object] = {"lines": lines, "rounds": rounds}
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as place:
         folder = Path(place)
-        loaded = load(folder, LINES[scale], WARM_UP_JOBS[scale])
+        loaded = load(folder, lines, WARM_UP_JOBS[scale])
         session, _ = loaded.warehouse.from_scratch("store_sales")
         copies = Copies(loaded.warehouse, folder / "copies")
         sides: dict[str, Side] = {
@@ -273,15 +323,20 @@ def main() -> None:
             "by_hand": ByHand(copies, session, loaded.warehouse.spark_for_small_jobs).answer,
             "duckdb": DuckRecompute(copies).answer,
         }
-        say("answers after changes")
-        sizes = TINY_JOBS if scale == "tiny" else JOBS
-        results |= change_figures(loaded, copies, sides, sizes, rounds)
-        results |= pipelines_figure(loaded, copies, session, folder / "pipelines", scale)
-        say("reading")
-        results |= read_figures(loaded, session, folder / "plain", rounds)
-        results["layout_lookup"] = lookup_figure(loaded, folder / "layouts", rounds)
-        say("after loads")
-        results |= load_figure(loaded, LOADED_LINES[scale], LOADS[scale])
+        if "answers" in parts:
+            say("answers after changes")
+            jobs = TINY_JOBS if scale == "tiny" else JOBS
+            sizes = {size: jobs[size] for size in given.sizes.split(",")}
+            results |= change_figures(loaded, copies, sides, sizes, rounds)
+        if "pipelines" in parts:
+            results |= pipelines_figure(loaded, copies, session, folder / "pipelines", scale)
+        if "reading" in parts:
+            say("reading")
+            results |= read_figures(loaded, session, folder / "plain", rounds)
+            results["layout_lookup"] = lookup_figure(loaded, folder / "layouts", rounds)
+        if "loads" in parts:
+            say("after loads")
+            results |= load_figure(loaded, min(LOADED_LINES[scale], lines), LOADS[scale])
         loaded.warehouse.close()
     publish("peers", scale, results, TARGETS)
 

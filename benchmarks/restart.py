@@ -163,7 +163,7 @@ class Side:
         }
         began = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, str(ROOT / "benchmarks" / "restart_process.py"), *words],
+            [sys.executable, "-P", str(ROOT / "benchmarks" / "restart_process.py"), *words],
             env=environment,
             stdout=subprocess.PIPE,
             text=True,

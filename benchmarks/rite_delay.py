@@ -130,7 +130,7 @@ def random_load(seconds: float) -> Iterator[None]:
         share = random.uniform(0.05, 0.4) if quiet else random.uniform(0.85, 1.0)
         stretches.append(f"{length:.1f}:{share:.2f}")
         total += length
-    command = [sys.executable, str(rite_load.__file__), *stretches]
+    command = [sys.executable, "-P", str(rite_load.__file__), *stretches]
     processes = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
     try:
         yield

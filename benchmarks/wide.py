@@ -1,13 +1,15 @@
 """Wide: large changes against recomputation, the choice between the ways, and what stays in the driver.
 
-    make bench NAME=wide SCALE=tiny|small|full
+    make bench NAME=wide SCALE=tiny|small|full [PARTS="ways fresh"] [SIZES="r600 r6000"]
+
+Parts that are named, and sizes of the ways, run alone and are written beside what `out/wide.json` has of the others.
 
 The flow is store_sales (see `benchmarks.shop`); a change is mixed, on scattered keys, in one job. The three ways, and the one that
 headgate chooses, take turns; a job is done when a query has its snapshot, and everything is folded before the next one.
 
     wide_vs_recompute       by share of changed line items: seconds when the flow is recomputed over those when it is kept wide;
                             both keep the replicas
-    regret                  the chosen way over the best of the three, worst over the sizes whose spreads do not overlap
+    regret                  the chosen way over the best of the possible ones, worst over the sizes whose spreads do not overlap
     fresh_600k_vs_recompute commit to answer over plain Spark's: compute the flow over plain copies, keep it, answer from it
     narrow_job              processor seconds of a small job over those of the commit before
     load_vs_spark           rows per second of a first load until a flow over it answers, over a Spark job that sorts, writes
@@ -17,16 +19,19 @@ headgate chooses, take turns; a job is done when a query has its snapshot, and e
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +41,7 @@ import headgate
 from benchmarks.compare import checked_out
 from benchmarks.maintenance import LINES, SPARK, Loaded, check, load
 from benchmarks.peers_sides import ANSWER, Copies, SparkRecompute, plain_answer, rows_of
-from benchmarks.report import OUTPUT, in_turns, median, parse_scale, publish, say, seconds
+from benchmarks.report import OUTPUT, SCALES, in_turns, median, publish, say, seconds
 from benchmarks.wide_cluster import cluster_figures
 from benchmarks.wide_plot import draw
 from headgate.runtime.stages.ways import Way
@@ -44,17 +49,20 @@ from headgate.runtime.stages.ways import Way
 ROOT = Path(__file__).parent.parent
 BEFORE = "dcfa067"
 """The commit before batches could be wide."""
+PARTS = ("ways", "shares", "fresh", "load", "cluster", "small_jobs")
 WAYS = ("narrow", "wide", "recompute")
 SHARES = {"p1": 0.01, "p5": 0.05, "p20": 0.2}
 SIZES = {
     "tiny": {"r600": 600},
-    "small": {"r600": 600, "r6000": 6_000, "r60000": 60_000, "r600000": 600_000},
+    "small": {"r600": 600, "r6000": 6_000, "r60000": 60_000, "r600000": 600_000, "r2880000": 2_880_000},
     "full": {"r600": 600, "r6000": 6_000, "r60000": 60_000, "r600000": 600_000},
 }
 FRESH = {"tiny": 4_800, "small": 600_000, "full": 600_000}
 ROUNDS = {"tiny": 1, "small": 2, "full": 3}
 FEW_LINES = 10_000
 """Up to here a size has one round that is not counted; then code is compiled."""
+MANY_LINES = 1_000_000
+"""From here on a size has one round, for the plot."""
 LOADED = {"tiny": 50_000, "small": 3_000_000, "full": 3_000_000}
 CHUNK = 200_000
 
@@ -91,23 +99,20 @@ def changed(loaded: Loaded, lines: int, way: str | None) -> float:
     return took
 
 
-def way_figures(loaded: Loaded, scale: str, rounds: int) -> dict[str, object]:
+def way_figures(loaded: Loaded, sizes: Mapping[str, int], rounds: int) -> dict[str, object]:
     """The three ways and the choice, by size; the chosen one comes last, when there is something to choose from."""
     times: dict[str, dict[str, list[float]]] = {}
-    for size, lines in SIZES[scale].items():
-        ways = {way: partial(changed, loaded, lines, way) for way in WAYS}
-        if lines <= FEW_LINES and scale != "tiny":
+    for size, lines in sizes.items():
+        # No more than the driver may hold are narrow, whatever is asked for.
+        most = loaded.warehouse._engine.batches.many_rows
+        ways = {way: partial(changed, loaded, lines, way) for way in WAYS if way != "narrow" or lines < most}
+        if lines <= FEW_LINES and rounds > 1:
             in_turns(ways, 1)
-        times[size] = in_turns({**ways, "chosen": partial(changed, loaded, lines, None)}, rounds)
+        times[size] = in_turns(
+            {**ways, "chosen": partial(changed, loaded, lines, None)}, 1 if lines > MANY_LINES else rounds
+        )
         say(f"  {size}: " + ", ".join(f"{way} {median(found):.2f} s" for way, found in times[size].items()))
-    regrets = {}
-    for size, each in times.items():
-        best = min(WAYS, key=lambda way: median(each[way]))
-        apart = min(each["chosen"]) > max(each[best])
-        regrets[size] = median(each["chosen"]) / median(each[best]) if apart else 1.0
     return {
-        "regret": max(regrets.values()),
-        "regrets": regrets,
         "way_seconds": {size: {way: median(found) for way, found in each.items()} for size, each in times.items()},
         "way_spreads": times,
     }
@@ -241,49 +246,110 @@ def narrow_figures(lines: int, jobs: int, rounds: int) -> dict[str, object]:
         except subprocess.CalledProcessError:
             say(f"the commit {BEFORE} is not known here: nothing is compared with it")
             return {"narrow_job": None}
-        found = in_turns(
-            {"before": partial(_small_jobs, before, lines, jobs), "here": partial(_small_jobs, ROOT, lines, jobs)},
-            rounds,
-        )
-    here, other = median(found["here"]), median(found["before"])
-    return {"narrow_job": here / other, "narrow_cpu_seconds": {"here": here, "before": other}}
+        found: dict[str, list[dict[str, float]]] = {"before": [], "here": []}
+        for _ in range(rounds):
+            for name, code in (("before", before), ("here", ROOT)):
+                found[name].append(_small_jobs(code, lines, jobs))
+    spent = {name: median([each["processor"] for each in runs]) for name, runs in found.items()}
+    return {
+        "narrow_job": spent["here"] / spent["before"],
+        "narrow_cpu_seconds": spent,
+        "narrow_executions": {name: median([each["executions"] for each in runs]) for name, runs in found.items()},
+    }
 
 
-def _small_jobs(code: Path, lines: int, jobs: int) -> float:
-    """Processor seconds of one small job, in a process that runs the code of a checkout."""
+def _small_jobs(code: Path, lines: int, jobs: int) -> dict[str, float]:
+    """What one small job takes, in a process that runs the code of a checkout."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "wide_small_jobs.py"), str(lines), str(jobs)],
+        [sys.executable, "-P", str(ROOT / "benchmarks" / "wide_small_jobs.py"), str(lines), str(jobs)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(code / "src"), str(ROOT)])},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return float(json.loads(done.stdout.strip().splitlines()[-1])["processor"])
+    return cast(dict[str, float], json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def over_the_shop(folder: Path, scale: str, parts: Sequence[str], sizes: Sequence[str]) -> dict[str, object]:
+    """The parts that change one loaded shop, which is compared with the flow from scratch at the end."""
+    rounds, lines = ROUNDS[scale], LINES[scale]
+    results: dict[str, object] = {}
+    loaded = load(folder, lines, 3)
+    if "ways" in parts:
+        say("the ways, by size")
+        results |= way_figures(loaded, {size: SIZES[scale][size] for size in sizes}, rounds)
+    if "shares" in parts:
+        say("the ways, by share")
+        results |= share_figures(loaded, lines, rounds)
+    if "fresh" in parts:
+        say("fresh answers")
+        results |= fresh_figures(loaded, folder, FRESH[scale], rounds)
+    check(loaded)
+    loaded.warehouse.close()
+    return results
+
+
+def regret(times: Mapping[str, Mapping[str, Sequence[float]]], rows: Mapping[str, int]) -> dict[str, object]:
+    """The chosen way over the best, by size; 1 where their spreads overlap."""
+    regrets = {}
+    for size, each in times.items():
+        if rows[size] > MANY_LINES:
+            continue
+        best = min((way for way in each if way != "chosen"), key=lambda way: median(each[way]))
+        apart = min(each["chosen"]) > max(each[best])
+        regrets[size] = median(each["chosen"]) / median(each[best]) if apart else 1.0
+    return {"regret": max(regrets.values(), default=None), "regrets": regrets}
+
+
+def earlier(scale: str) -> dict[str, object]:
+    """What runs of other parts found."""
+    file = OUTPUT / "wide.json"
+    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return found if found.get("scale") == scale else {}
+
+
+def merged(before: Mapping[str, object], found: Mapping[str, object]) -> dict[str, object]:
+    """What was found, and what was before of other parts and sizes."""
+    both = {**before, **found}
+    for key, value in found.items():
+        known = before.get(key)
+        if isinstance(value, Mapping) and isinstance(known, Mapping):
+            both[key] = merged(known, value)
+    return both
 
 
 def main() -> None:
-    scale = parse_scale(__doc__ or "")
-    rounds, lines = ROUNDS[scale], LINES[scale]
-    results: dict[str, object] = {}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="only these")
+    parser.add_argument("--sizes", nargs="+", help="of the ways, only these sizes")
+    asked = parser.parse_args()
+    scale, rows = asked.scale, SIZES[asked.scale]
+    parts = asked.parts or PARTS
+    results = {} if asked.parts is None else earlier(scale)
+    found: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as place:
         folder = Path(place)
-        loaded = load(folder, lines, 3)
-        say("the ways, by size")
-        results |= way_figures(loaded, scale, rounds)
-        say("the ways, by share")
-        results |= share_figures(loaded, lines, rounds)
-        say("fresh answers")
-        results |= fresh_figures(loaded, folder, FRESH[scale], rounds)
-        check(loaded)
-        loaded.warehouse.close()
-        say("a first load")
-        results |= load_figures(folder, LOADED[scale])
-        say("on a cluster")
-        results |= cluster_figures(folder / "cluster", scale)
-        if scale != "tiny":
+        if {"ways", "shares", "fresh"} & set(parts):
+            found |= over_the_shop(folder, scale, parts, asked.sizes or list(rows))
+        if "load" in parts:
+            say("a first load")
+            found |= load_figures(folder, LOADED[scale])
+        if "cluster" in parts:
+            say("on a cluster")
+            found |= cluster_figures(folder / "cluster", scale)
+        if "small_jobs" in parts and scale != "tiny":
             say("small jobs, here and at the commit before")
-            results |= narrow_figures(lines // 10, 12, 2)
-    draw(OUTPUT / "wide.png", results["way_seconds"], SIZES[scale])  # type: ignore[arg-type]
+            found |= narrow_figures(LINES[scale] // 10, 12, 2)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    results = merged(results, {**found, "ended_at": dict.fromkeys(parts, now)})
+    spreads = cast(dict[str, dict[str, list[float]]], results.get("way_spreads", {}))
+    if spreads:
+        results |= regret(spreads, rows)
+        seconds_of = {
+            size: {way: median(times) for way, times in spreads[size].items()} for size in rows if size in spreads
+        }
+        draw(OUTPUT / "wide.png", seconds_of, rows)
     publish("wide", scale, results, targets(scale))
 
 

@@ -16,8 +16,8 @@ COLOURS = {"narrow": "#1f77b4", "wide": "#2e8b57", "recompute": "#c0392b", "chos
 def draw(path: Path, seconds: Mapping[str, Mapping[str, float]], rows: Mapping[str, int]) -> None:
     """Both axes logarithmic; what is chosen is dashed, on top of the others."""
     figure, axis = pyplot.subplots(figsize=(7, 4.2))
-    sizes = list(seconds)
     for way, colour in COLOURS.items():
+        sizes = [size for size in seconds if way in seconds[size]]
         axis.plot(
             [rows[size] for size in sizes],
             [seconds[size][way] for size in sizes],

@@ -1,0 +1,43 @@
+"""A producer in a process of its own: python -m benchmarks.queue_writer ADDRESS TABLE COMMITS ROWS
+
+It waits for a line, commits, and tells its processor seconds and how long its commits took.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.queue_sides import rows_of
+from headgate.producing.remote import RemoteChannel
+
+
+def main(address: str, table: str, commits: int, rows: int) -> None:
+    channel = RemoteChannel(Path(address), "feed")
+
+    def commit(number: int) -> None:
+        given = rows_of(np.arange(rows * number, rows * (number + 1)))
+        channel.commit((table, batch) for batch in given.to_batches())
+
+    commit(0)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    used, began = time.process_time(), time.perf_counter()
+    times = []
+    for number in range(commits):
+        start = time.perf_counter()
+        commit(number)
+        times.append(time.perf_counter() - start)
+    told = {"processor": time.process_time() - used, "seconds": time.perf_counter() - began, "times": times}
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+    channel.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

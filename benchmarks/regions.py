@@ -1,0 +1,210 @@
+"""Key ranges: scans that wait for the ranges they read, against scans that wait for the whole table, and against none that wait.
+
+    make bench NAME=regions SCALE=tiny|small|full
+
+The flow of `benchmarks.shop` (join, lookups, aggregate by purchase) is cut into ten ranges of `purc_id`. After each chunk of
+change a few scans come together; nine of ten read one range, the others the whole table. Four warehouses take turns, chunk by chunk:
+
+    ranges   each scan waits for the ranges that it reads
+    whole    headgate without ranges
+    seq      the whole table is brought forward before each scan, one scan at a time
+    none     scans do not wait for anything: no maintenance
+
+(The experiment is that of HBelt, chapter 4 of "On-demand ETL for real-time analytics": 7 to 9 times the throughput of seq, with
+1,000 scans on a cluster of six nodes, where all regions of a server are refreshed together. Here only the ranges that are read are.)
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, cast
+
+import headgate
+from benchmarks.processor import cost, processor_seconds
+from benchmarks.report import parse_scale, publish, say
+from benchmarks.shop import Shop, project
+from headgate import Warehouse
+from headgate.capture.memory import MemorySource
+
+SIDES = {
+    "tiny": ("ranges", "whole"),
+    "small": ("ranges", "whole", "seq", "none"),
+    "full": ("ranges", "whole", "seq", "none"),
+}
+RANGES = 10
+LINES = {"tiny": 12_000, "small": 288_000, "full": 2_880_000}
+SIZES = {"tiny": (120,), "small": (600, 6_000), "full": tuple(1_200 * step for step in range(1, 11))}
+"""Changed line items of a chunk."""
+CHUNKS = {"tiny": 1, "small": 20, "full": 20}
+SCANS = {"tiny": 3, "small": 5, "full": 50}
+"""Scans after each chunk, at the same time."""
+ALL_LINES = {"tiny": 240, "small": 60_000, "full": 200_000}
+"""Changed line items of the batch of which one range is compared with all."""
+SPARK = {"spark.master": "local[2]", "spark.driver.memory": "3g"}
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+BOUNDS = [number * (1 << 62) // RANGES for number in range(1, RANGES)]
+"""The shop's keys are spread evenly over 62 bits."""
+
+TARGETS = {
+    "latency_vs_whole": ("<=", 0.5),
+    "cpu_with_catch_up_vs_whole": ("<=", 1.1),
+    "single_range_cost": ("<=", 0.35),
+}
+
+
+@dataclass
+class Side:
+    """One of the warehouses that are compared."""
+
+    name: str
+    warehouse: Warehouse
+    shop: Shop
+    latencies: list[float] = field(default_factory=list)
+    reading: list[float] = field(default_factory=list)
+    """Seconds of each scan after its ranges were there."""
+    seconds: float = 0.0
+    processor: float = 0.0
+
+    @property
+    def source(self) -> MemorySource:
+        return self.warehouse.source("shop")
+
+    def chunk(self, lines: int, scans: list[int | None]) -> None:
+        """A chunk of change, then the scans."""
+        self.shop.commit_change(self.source, lines)
+        began, used = time.perf_counter(), processor_seconds()
+        if self.name == "seq":
+            for scan in scans:
+                self.latencies.append(self._scan(scan))
+        else:
+            with ThreadPoolExecutor(len(scans)) as pool:
+                self.latencies += pool.map(self._scan, scans)
+        self.seconds += time.perf_counter() - began
+        self.processor += processor_seconds() - used
+
+    def catch_up(self) -> None:
+        self.processor += cost(self.warehouse.refresh).processor
+
+    def _scan(self, number: int | None) -> float:
+        began = time.perf_counter()
+        if self.name == "seq":
+            self.warehouse.refresh()
+        stale = "1h" if self.name == "none" else "0s"
+        where = "" if number is None else f" WHERE {within(number)}"
+        with self.warehouse.sql(
+            f"SELECT count(*), sum(revenue), sum(lines) FROM store_sales{where}", max_staleness=stale
+        ) as answer:
+            answer.to_arrow()
+            waited = answer.receipt.waited if answer.receipt is not None else None
+        took = time.perf_counter() - began
+        self.reading.append(took - (waited.capture + waited.queue + waited.spark if waited is not None else 0.0))
+        return took
+
+
+def within(number: int) -> str:
+    low = LOWEST if number == 0 else BOUNDS[number - 1]
+    high = HIGHEST if number == RANGES - 1 else BOUNDS[number] - 1
+    return f"ticket BETWEEN {low} AND {high}"
+
+
+def opened(folder: Path, name: str, lines: int) -> Side:
+    place = folder / name
+    settings = project(place / "warehouse", place / "flows", "bigint", SPARK)
+    if name == "ranges":
+        tables = cast("dict[str, Any]", settings)["sources"]["shop"]["tables"]
+        tables["purchases"]["ranges"] = {"column": "purc_id", "bounds": BOUNDS}
+        tables["lineitems"]["ranges"] = {"column": "purc_id"}
+    side = Side(name, headgate.open(settings), Shop(lines))
+    say(f"loading {lines:,} line items: {name}")
+    side.shop.load(side.source)
+    side.warehouse.refresh()
+    side.warehouse.materialize()
+    return side
+
+
+def size_figures(sides: list[Side], lines: int, chunks: int, scans: int) -> dict[str, Any]:
+    """All sides over the same course of chunks and scans."""
+    choice = random.Random(7)
+    for side in sides:
+        side.latencies, side.reading, side.seconds, side.processor = [], [], 0.0, 0.0
+    for _ in range(chunks):
+        course = [choice.randrange(RANGES) if choice.random() < 0.9 else None for _ in range(scans)]
+        for side in sides:
+            side.chunk(lines, course)
+    for side in sides:
+        if side.name in ("ranges", "whole"):
+            side.catch_up()
+        elif side.name == "none":
+            side.warehouse.refresh()
+    found = {side.name: side for side in sides}
+    rates = {name: len(side.latencies) / side.seconds for name, side in found.items()}
+    latencies = {name: fmean(side.latencies) for name, side in found.items()}
+    return {
+        "lines": lines,
+        "latency_vs_whole": latencies["ranges"] / latencies["whole"],
+        "cpu_with_catch_up_vs_whole": found["ranges"].processor / found["whole"].processor,
+        **{f"vs_{name}": rates["ranges"] / rates[name] for name in ("seq", "none") if name in rates},
+        "scans_a_second": rates,
+        "latency_seconds": latencies,
+        # All that scanning ranges which are there before the others could save.
+        "reading_seconds": {name: fmean(side.reading) for name, side in found.items()},
+    }
+
+
+def single_range_figures(side: Side, lines: int, rounds: int) -> dict[str, float]:
+    """Processor seconds of bringing one of the ranges forward, over those of all."""
+    one, every = [], []
+    for number in range(rounds):
+        side.shop.commit_change(side.source, lines)
+        one.append(cost(lambda number=number: side._scan(number)).processor)  # type: ignore[misc]
+        side.warehouse.refresh()
+        side.shop.commit_change(side.source, lines)
+        every.append(cost(lambda: side._scan(None)).processor)
+    return {
+        "single_range_cost": fmean(one) / fmean(every),
+        "single_range_cpu_seconds": fmean(one),
+        "all_ranges_cpu_seconds": fmean(every),
+    }
+
+
+def check(sides: list[Side]) -> None:
+    """All sides hold the same in the end."""
+    text = "SELECT count(*), sum(qty), sum(revenue), sum(lines) FROM store_sales"
+    found = {side.name: side.warehouse.sql(text, max_staleness="0s").collect() for side in sides}
+    if len({repr(rows) for rows in found.values()}) > 1:
+        raise SystemExit(f"the warehouses differ: {found}")
+
+
+def main() -> None:
+    scale = parse_scale(__doc__ or "")
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+        sides = [opened(Path(folder), name, LINES[scale]) for name in SIDES[scale]]
+        divided = {each.table: each for each in sides[0].warehouse.ranges()}["store_sales"]
+        if divided.column != "ticket" or len(divided.ranges) != RANGES:
+            raise SystemExit(f"store_sales is not aligned: {divided}")
+        if scale != "tiny":
+            say("warming up")
+            size_figures(sides, SIZES[scale][0], 3, SCANS[scale])
+        sizes = []
+        for lines in SIZES[scale]:
+            say(f"chunks of {lines:,} line items")
+            sizes.append(size_figures(sides, lines, CHUNKS[scale], SCANS[scale]))
+        check(sides)
+        results |= {name: value for name, value in sizes[-1].items() if name != "lines"}
+        results["sizes"] = sizes
+        say("one range against all")
+        results |= single_range_figures(sides[0], ALL_LINES[scale], 1 if scale == "tiny" else 2)
+        for side in sides:
+            side.warehouse.close()
+    publish("regions", scale, results, {} if scale == "tiny" else TARGETS)
+
+
+if __name__ == "__main__":
+    main()
