@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headgate.errors import FlowFailed, SnapshotGone
+from headgate.runtime.execution import executor
 from headgate.runtime.spark.sessions import SparkSessions
 from tests.scheduling.bank import deposit, open_bank
+from tests.waiting import eventually
 
 SHARES = """
 CREATE MATERIALIZED VIEW shares AS SELECT id, 1000 DIV balance AS share FROM bank.accounts;
@@ -34,6 +39,34 @@ def test_a_view_goes_on_at_the_job_that_heals_it(tmp_path: Path, spark_sessions:
         bank.materialize()
     with open_bank(tmp_path, SHARES) as bank:
         assert bank.sql("SELECT n, s FROM counted").collect() == [(3, 152)]
+
+
+def test_a_job_that_is_wanted_while_an_earlier_one_fails_is_tried(
+    tmp_path: Path, spark_sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails, may_fail, advance = threading.Event(), threading.Event(), executor.advance
+
+    def held(stage: Any, upto: int, *arguments: Any) -> None:
+        if stage.name == "shares" and upto == 2:
+            fails.set()
+            assert may_fail.wait(60)
+        advance(stage, upto, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(executor, "advance", held)
+    with open_bank(tmp_path, SHARES) as bank, ThreadPoolExecutor(2) as threads:
+        deposit(bank, (1, 1, 10))
+        assert bank.sql("SELECT n, s FROM counted").collect() == [(1, 100)]
+        deposit(bank, (2, 1, 0))
+        early = threads.submit(lambda: bank.sql("SELECT n, s FROM counted").collect())
+        assert fails.wait(60)
+        with bank.source("bank").transaction() as transaction:
+            transaction.update("accounts", {"id": 2, "branch": 1, "balance": 500})
+        late = threads.submit(lambda: bank.sql("SELECT n, s FROM counted").collect())
+        eventually(lambda: bank._engine.executor._wanted["shares"] == {0: 3})
+        may_fail.set()
+        assert late.result(60) == [(2, 102)]
+        # Job 2 stays unknown: the earlier query gets the later job, or is told.
+        assert early.exception(60) is not None or early.result() == [(2, 102)]
 
 
 def test_a_flow_that_divides_by_nothing_yet_is_accepted(tmp_path: Path, spark_sessions: SparkSessions) -> None:

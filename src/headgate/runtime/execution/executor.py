@@ -86,8 +86,8 @@ class Executor:
         self._failures: dict[str, dict[int, BaseException]] = {}
         self._maps: dict[str, RangeMap] = {}
         """The ranges that the numbers of a stage mean."""
-        self._healing: set[tuple[str, int]] = set()
-        """Ranges of views that failed in a job and are tried again, with a later job whose data may heal them."""
+        self._healing: dict[tuple[str, int], JobId] = {}
+        """Ranges of views that failed in a job and are tried again, with this job or a later one, whose data may heal them."""
         self._pauses = 0
         self._running: dict[tuple[str, Ranges], StageInput] = {}
         """By the stage's name and the ranges what it works on now."""
@@ -127,7 +127,7 @@ class Executor:
                         failures.pop(number, None)
                     elif upto > tried and isinstance(stage, ViewStage):
                         del failures[number]
-                        self._healing.add((stage.name, number))
+                        self._healing[stage.name, number] = JobId(throughs[number] + 2)
                     wanted[number] = max(upto, tried)
             self._notify()
 
@@ -136,6 +136,8 @@ class Executor:
         for stage, ranges in needed:
             missing = stage.target.missing.keys() & ranges
             if missing and isinstance(stage, ViewStage):
+                # At the job that failed they would fail again.
+                stage.target.not_anew(missing & self._failures.get(stage.name, {}).keys())
                 upto = max(upto, stage.target.make_anew(frozenset(missing), self._batches.chain))
         return upto
 
@@ -346,7 +348,6 @@ class Executor:
         idle: list[tuple[Stage, Ranges, JobId]] = []
         for stage in self._flows.stages():
             while busy < self._most_stages and (reach := self._reach(stage)) is not None:
-                self._healing -= {(stage.name, number) for number in reach[0]}
                 found = self._running[stage.name, reach[0]] = self._input(within(stage, reach[0]), reach[1])
                 (ready if found.rows else idle).append((stage, *reach))
                 busy += found.rows > 0
@@ -390,7 +391,7 @@ class Executor:
         groups: dict[tuple[JobId, bool, bool], list[int]] = {}
         for number in behind:
             # The job that failed would fail again: first its inputs go on to the one that may heal it.
-            least = throughs[number] + (2 if (stage.name, number) in self._healing else 1)
+            least = self._healing.get((stage.name, number), throughs[number] + 1)
             if number in missing and not isinstance(stage, ViewStage):
                 # Whoever left it out brings it back.
                 continue
@@ -435,16 +436,32 @@ class Executor:
         finally:
             with self._changed:
                 live = self._flows.stages() if any(failures.values()) else []
-                for stage, ranges, _ in stages:
+                for stage, ranges, reach in stages:
                     failed = failures.get((stage.name, ranges), {})
                     if failed:
                         stage.target.not_anew(frozenset(failed))
                     # One that was replaced meanwhile has failed in vain.
+                    healing = {number for number in ranges if self._healing.pop((stage.name, number), None) is not None}
                     if failed and stage in live:
-                        self._failures.setdefault(stage.name, {}).update(failed)
+                        self._failed(stage, reach, failed, healing)
                     del self._running[stage.name, ranges]
                 self.executions += len(stages)
                 self._notify()
+
+    def _failed(
+        self, stage: Stage, reach: JobId, failed: Mapping[int, BaseException], healing: Collection[int]
+    ) -> None:
+        """Takes note of ranges that failed on their way to a job, some for the second time; called with the lock held."""
+        wanted, missing = self._wanted.get(stage.name, {}), stage.target.missing
+        for number, error in failed.items():
+            may_heal = isinstance(stage, ViewStage) and isinstance(error, FlowFailed) and number not in healing
+            if may_heal and wanted.get(number, NO_JOB) > reach:
+                # Meanwhile somebody wants a later job, whose data may heal it: tried once, then whoever waits is told.
+                self._healing[stage.name, number] = JobId(reach + 1)
+                if number in missing:
+                    wanted[number] = stage.target.make_anew(frozenset({number}), self._batches.chain)
+            else:
+                self._failures.setdefault(stage.name, {})[number] = error
 
     def _input(self, stage: Stage, reach: JobId) -> StageInput:
         """What the stage can work on now; called with the lock held."""

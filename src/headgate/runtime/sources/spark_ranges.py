@@ -77,7 +77,8 @@ class SparkRanges:
             job.require_done(place, seen == set(range(len(ranges))))
         finally:
             job.cancel()
-            shutil.rmtree(place, ignore_errors=True)
+            # Python workers of cancelled tasks live a moment longer: under the old name they find nothing to write to.
+            shutil.rmtree(place.rename(place.with_suffix(".ended")), ignore_errors=True)
 
 
 class _Job(threading.Thread):
