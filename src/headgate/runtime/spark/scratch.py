@@ -14,6 +14,7 @@ class Scratch:
 
     def __init__(self, home: Path, epoch: int) -> None:
         shutil.rmtree(home, ignore_errors=True)
+        self._home = home
         self.folder = home / str(epoch)
         self._lock = Lock()
         self._in_use: set[str] = set()
@@ -34,8 +35,12 @@ class Scratch:
     def clean(self, used: Callable[[], Collection[str]]) -> None:
         """Deletes the folders that neither a running batch nor one of the names in use keeps.
 
-        Names are asked for last: what a batch made is in use until overlays name it.
+        Names are asked for last: what a batch made is in use until overlays name it. Spark's process outlives a former owner
+        that was killed by a moment, and may have written its folder again.
         """
+        for former in self._home.glob("[0-9]*"):
+            if former != self.folder:
+                shutil.rmtree(former, ignore_errors=True)
         found = list(self.folder.glob("*"))
         with self._lock:
             in_use = set(self._in_use)
