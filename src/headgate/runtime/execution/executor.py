@@ -137,7 +137,7 @@ class Executor:
             missing = stage.target.missing.keys() & ranges
             if missing and isinstance(stage, ViewStage):
                 # At the job that failed they would fail again.
-                stage.target.not_anew(missing & self._failures.get(stage.name, {}).keys())
+                stage.target.not_anew(frozenset(missing & self._failures.get(stage.name, {}).keys()))
                 upto = max(upto, stage.target.make_anew(frozenset(missing), self._batches.chain))
         return upto
 
