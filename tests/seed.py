@@ -1,4 +1,5 @@
-"""The seed of what is random in a run: another one for every commit, the same for every process and every repetition."""
+"""The seed of what is random in a run: another one for every commit that changes code or tests, the same for every process and every
+repetition."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from pathlib import Path
 
 def _of_the_commit() -> str:
     found = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"],
+        ["git", "rev-parse", "--short=6", "HEAD:src", "HEAD:tests"],
         cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
         check=False,
     )
-    return found.stdout.strip() or "7"
+    return "".join(found.stdout.split()) or "7"
 
 
 def _seed() -> str:

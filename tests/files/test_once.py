@@ -35,8 +35,11 @@ def test_files_are_taken_in_their_order_and_the_latest_wins(landing: Open) -> No
 def test_files_can_be_ordered_by_name(landing: Open) -> None:
     now = time.time() - 100
     shop = landing(key=["id"], order="name")
+    # Both are there when the source looks.
+    shop.source.close()
     shop.put("2.csv", "1,one,2", at=now)
     shop.put("1.csv", "1,one,1", at=now + 1)
+    shop.open()
     assert shop.amounts() == {1: 2}
 
 
