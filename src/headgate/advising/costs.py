@@ -46,11 +46,6 @@ class Operator:
     is_fixed: bool = False
     """Whether nothing may be moved past it: LIMIT, windows over other rows, functions of context."""
 
-    @property
-    def saved(self) -> float:
-        """d(u): how much less it costs when it runs incrementally."""
-        return self.as_written - self.incremental
-
 
 @dataclass(frozen=True)
 class CostFragment:
