@@ -17,17 +17,6 @@ NEVER = math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class RateCost:
-    """An incremental cost as a function of the update rate, the part of the input that changes per job: first modelled, then fitted."""
-
-    fixed: float
-    per_rate: float
-
-    def at(self, rate: float) -> float:
-        return self.fixed + self.per_rate * rate
-
-
-@dataclass(frozen=True, slots=True)
 class Operator:
     """One row of the table; costs are in seconds, or any one unit."""
 
