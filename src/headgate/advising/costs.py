@@ -17,17 +17,6 @@ NEVER = math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class RateCost:
-    """An incremental cost as a function of the update rate, the part of the input that changes per job: first modelled, then fitted."""
-
-    fixed: float
-    per_rate: float
-
-    def at(self, rate: float) -> float:
-        return self.fixed + self.per_rate * rate
-
-
-@dataclass(frozen=True, slots=True)
 class Operator:
     """One row of the table; costs are in seconds, or any one unit."""
 
@@ -45,11 +34,6 @@ class Operator:
     """Whether it decides and computes for each row by itself: a filter, a projection, a lookup by a unique key."""
     is_fixed: bool = False
     """Whether nothing may be moved past it: LIMIT, windows over other rows, functions of context."""
-
-    @property
-    def saved(self) -> float:
-        """d(u): how much less it costs when it runs incrementally."""
-        return self.as_written - self.incremental
 
 
 @dataclass(frozen=True)

@@ -99,10 +99,6 @@ class Choice:
     gain: float
     reason: str
 
-    @property
-    def is_recompute(self) -> bool:
-        return not self.cut.behind
-
 
 def choose(flow: CostFragment, *, shared: float = 1.0, space: float = 0.0) -> Choice:
     """The best cut; `shared` is λ, `space` is σ."""

@@ -106,9 +106,9 @@ class BlockWriter:
         if self._held_bytes > self._memory_bytes:
             self._write_out()
 
-    def put_encoded(self, content: bytes, rows: pa.Table, key: str | None = None) -> Block:
+    def put_encoded(self, content: bytes, rows: pa.Table) -> Block:
         """Writes rows that are encoded already, as one block that stays whatever becomes of the transaction."""
-        block = self._write(content, rows, key)
+        block = self._write(content, rows, None)
         self._begun = self._size
         return block
 

@@ -44,3 +44,8 @@ class Column(Expression):
 def joined(separator: str, parts: Iterable[str]) -> Expression:
     """The parts with a text between them."""
     return Expression(*[piece for part in parts for piece in (separator, part)][1:])
+
+
+def in_parentheses(expression: Expression) -> Expression:
+    """The expression where any other may stand beside it; a column needs no parentheses."""
+    return expression if isinstance(expression, Column) else Expression("(", expression, ")")

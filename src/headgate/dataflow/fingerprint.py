@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from headgate.dataflow.expression import Column, Expression, joined
+from headgate.dataflow.expression import Column, Expression, in_parentheses, joined
 from headgate.dataflow.graph import (
     Aggregate,
     AggregateCall,
@@ -137,7 +137,7 @@ def _described(node: Node, inputs: list[Described]) -> Described:
             return Described(f"scan {node.table}", {out.name: Column(out.sql) for out in node.outputs})
         case Projection():
             (below,) = inputs
-            return Described(below.rows, {out.name: _value(below.over(out.sql)) for out in node.outputs})
+            return Described(below.rows, {out.name: in_parentheses(below.over(out.sql)) for out in node.outputs})
         case Filter():
             (below,) = inputs
             return Described(_text("filter", below.over(node.predicate), below.rows), below.columns)
@@ -208,11 +208,6 @@ def _windowed(call: WindowCall, node: Window, below: Described) -> Expression:
     order = sorted(below.columns.values()) if call.tie_break else []
     parts = [below.over(call.function), below.over(call.order_by), call.frame or "", str(call.tie_break)]
     return _made("window", *parts, *partition, *order, below.rows)
-
-
-def _value(expression: Expression) -> Expression:
-    """In brackets, unless it is a column: it may be put into another expression."""
-    return expression if isinstance(expression, Column) else Expression("(", expression, ")")
 
 
 def _made(kind: str, *parts: str) -> Expression:

@@ -60,10 +60,6 @@ class KeySet:
         found = (_both(one, another) for one in self.intervals for another in other.intervals)
         return KeySet(_merged(found), self.has_null and other.has_null)
 
-    @property
-    def is_all(self) -> bool:
-        return self == ALL
-
     def holds(self, value: Value | None) -> bool:
         return self.has_null if value is None else any(interval.holds(value) for interval in self.intervals)
 

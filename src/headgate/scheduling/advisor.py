@@ -47,7 +47,6 @@ class Advisor:
         self._engine = engine
         self._subscriptions = subscriptions
         self._looks: dict[str, Look] = {}
-        self._opened_at = engine.journal.chain.newest
         self.last: dict[str, str] = {}
         """By flow, what was decided at the last look and why."""
         self._due = time.monotonic() + engine.settings.current.advising.every.total_seconds()

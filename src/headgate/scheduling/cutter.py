@@ -111,11 +111,6 @@ class Cutter:
         with self._lock:
             return tuple(each.need for each in self._waiting if not each.future.done())
 
-    @property
-    def capture_seconds(self) -> Mapping[str, float]:
-        """How long each source took lately to deliver."""
-        return dict(self._seconds)
-
     def batch_took(self, seconds: float) -> None:
         """Tells how long the tables took to take the latest cut."""
         self._batch_seconds = seconds

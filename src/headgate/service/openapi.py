@@ -47,7 +47,7 @@ def document(limits: ServiceLimits) -> Schema:
             "description": "A warehouse over HTTP: a query says how fresh its answer must be.",
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
-        "paths": _secured(_paths(limits)),
+        "paths": _secured(_paths()),
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": _TOKENS}},
             "schemas": {"Error": _error(), "Query": _query(limits), "Rows": _rows(), "Receipt": _receipt()},
@@ -64,7 +64,7 @@ def _secured(paths: Schema) -> Schema:
     return paths
 
 
-def _paths(limits: ServiceLimits) -> Schema:
+def _paths() -> Schema:
     binary = {"schema": {"type": "string", "format": "binary"}}
     json = {"schema": {"$ref": "#/components/schemas/Rows"}}
     receipt = {"description": "The receipt as compact JSON.", "schema": {"type": "string"}}

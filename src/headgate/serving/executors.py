@@ -25,11 +25,11 @@ MOST_TASKS = 8
 _COUNT = "rows bigint"
 
 
-def copy_frame(frame: DataFrame, dsn: str, schema: str, relation: str, most_tasks: int = MOST_TASKS) -> tuple[str, int]:
+def copy_frame(frame: DataFrame, dsn: str, schema: str, relation: str) -> tuple[str, int]:
     """Has executors copy the frame's rows into a table; gives the shipment's name, for its notes, and how many rows it had."""
     name = secrets.token_hex(8)
     task = _CopyTask(dsn, schema, relation, tuple(frame.columns), name)
-    counted = frame.coalesce(most_tasks).mapInArrow(task, _COUNT).collect()
+    counted = frame.coalesce(MOST_TASKS).mapInArrow(task, _COUNT).collect()
     return name, sum(row.rows for row in counted)
 
 

@@ -14,14 +14,13 @@ from itertools import combinations, islice
 
 from sqlglot import exp
 
-from headgate.dataflow.expression import Column, Expression
+from headgate.dataflow.expression import Column, Expression, in_parentheses
 from headgate.dataflow.graph import Aggregate, AggregateCall, Node, Output, Projection, UnionAll, kept
 from headgate.errors import FlowError
 from headgate.sql.context import Context
 from headgate.sql.expressions import (
     Renderer,
     has_aggregate,
-    in_parentheses,
     is_subquery,
     is_windowed,
     outer_columns,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from headgate.dataflow.expression import Column, Expression, joined
+from headgate.dataflow.expression import Column, Expression, in_parentheses, joined
 from headgate.errors import FlowError
 from headgate.sql.functions import GENERATORS, context_function, function_name, is_aggregate, is_unit
 from headgate.sql.names import folded, quoted
@@ -184,11 +184,6 @@ class Renderer:
         named = [f" AS {quoted(item.name)}" if name == "struct" else "" for item in fields]
         texts = [Expression(Column(item.column), more) for item, more in zip(fields, named, strict=True)]
         edits.append(Edit(*self.query.span(node), joined(", ", texts)))
-
-
-def in_parentheses(expression: Expression) -> Expression:
-    """The expression where any other may stand beside it; a column needs no parentheses."""
-    return expression if isinstance(expression, Column) else Expression("(", expression, ")")
 
 
 def _names_a_field(node: exp.Column) -> bool:

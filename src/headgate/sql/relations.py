@@ -256,7 +256,7 @@ class _FromClause:
         right = FromItem(Leaf(scan), Scope((relation,)))
         conditions = self._on(join, left, right)
         hidden = {folded(item.name): item.column for item in relation.hidden + relation.fields}
-        self._check_lookup_keys(conditions, left, relation, scan, name, join)
+        self._check_lookup_keys(conditions, relation, scan, name, join)
         at = Renderer(self._query, replace(left.scope, outer=self._environment.outer), self._environment).local(
             version.expression
         )
@@ -275,7 +275,6 @@ class _FromClause:
     def _check_lookup_keys(
         self,
         conditions: tuple[Predicate, ...],
-        left: FromItem,
         relation: ScopedRelation,
         scan: Scan,
         name: str,

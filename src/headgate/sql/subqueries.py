@@ -236,7 +236,7 @@ class SubqueryLowering:
         if isinstance(query, exp.Select) and not query.args.get("with_") and not _is_shaped(query):
             if exists and is_grouped(query) and not query.args.get("group"):
                 raise NotIncremental("EXISTS over an aggregate without GROUP BY is not incremental")
-            opened = self._open_select(node, query, environment, exists=exists, keyed=keyed)
+            opened = self._open_select(query, environment, exists=exists, keyed=keyed)
         else:
             lowered = self._context.lower(query, environment)
             opened = None if use.columns else _Opened(lowered.node, _columns(lowered), ())
@@ -245,9 +245,7 @@ class SubqueryLowering:
         self._check_available(node, use)
         return opened
 
-    def _open_select(
-        self, node: Node, query: exp.Select, environment: Environment, *, exists: bool, keyed: bool
-    ) -> _Opened | None:
+    def _open_select(self, query: exp.Select, environment: Environment, *, exists: bool, keyed: bool) -> _Opened | None:
         """Connects a SELECT by the conditions of its WHERE; None where they do not suffice."""
         steps = self._context.steps
         body = steps.body(query, self._context, environment)

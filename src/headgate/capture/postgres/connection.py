@@ -15,9 +15,7 @@ from headgate.capture.postgres.problems import (
     SourceRefused,
     SourceSetup,
     connecting_failed,
-    source_errors,
 )
-from headgate.clock import Clock, SystemClock
 
 OLDEST_VERSION = 14
 
@@ -112,17 +110,6 @@ def target_of(dsn: str) -> ConnectionTarget:
         user=user,
         secrets=secrets,
     )
-
-
-def sample_clock(connection: psycopg.Connection, clock: Clock | None = None) -> ClockReading:
-    """Compares the clocks by one round trip."""
-    clock = clock or SystemClock()
-    with source_errors("reading the source's clock"):
-        before = clock.now()
-        row = connection.execute("SELECT clock_timestamp()").fetchone()
-        after = clock.now()
-    assert row is not None
-    return clock_reading(before, row[0], after)
 
 
 def clock_reading(before: datetime, source_at: datetime, after: datetime) -> ClockReading:

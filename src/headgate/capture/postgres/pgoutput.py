@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from headgate.capture.events import to_micros
 
-WAL_DATA, KEEPALIVE = ord("w"), ord("k")
+WAL_DATA = ord("w")
 BEGIN, COMMIT, RELATION, TRUNCATE = ord("B"), ord("C"), ord("R"), ord("T")
 INSERT, UPDATE, DELETE = ord("I"), ord("U"), ord("D")
 KIND = 25

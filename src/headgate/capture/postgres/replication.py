@@ -52,11 +52,6 @@ class ReplicationStream:
             self._connection.close()
             raise
 
-    @property
-    def backend(self) -> int:
-        """The process id of the server's walsender."""
-        return self._connection.pgconn.backend_pid
-
     def receive(self, timeout: float) -> list[memoryview]:
         """The messages that have arrived; waits for some, and gives none when the time is up."""
         with source_errors(_STREAMING):

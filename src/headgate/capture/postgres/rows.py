@@ -12,7 +12,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headgate.capture.events import ROW_FIELDS, row_schema
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.values import decoder
-from headgate.delta.events import UPSERT
 
 Ops = npt.NDArray[np.int8]
 Numbers = npt.NDArray[np.int64]
@@ -37,15 +36,3 @@ class EventRows:
             pa.array(np.zeros(count + 1, dtype=np.int32)), pa.array([], pa.string()), type=ROW_FIELDS[1].type
         )
         return pa.RecordBatch.from_arrays([*arrays, pa.array(ops), none, pa.array(sequences)], schema=self.schema)
-
-    def upserts(self, rows: pa.Table, first: int) -> pa.RecordBatch:
-        """Upserts of rows whose columns are all strings; sequences count from `first`."""
-        texts = {name: rows.column(name).combine_chunks() for name in rows.column_names}
-        return self.build(
-            {
-                name: column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-                for name, column in texts.items()
-            },
-            np.full(rows.num_rows, UPSERT, dtype=np.int8),
-            np.arange(first, first + rows.num_rows, dtype=np.int64),
-        )

@@ -17,7 +17,6 @@ from headgate.delta.changes import JOB, WEIGHT
 
 AT = "__at"
 NEXT = "__next"
-MOMENT = (AT, NEXT)
 
 
 def recomputed(

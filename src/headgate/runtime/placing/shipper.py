@@ -82,7 +82,6 @@ class Shipper:
         self._looked = 0.0
         self.shipped: JobId | None = None
         """The job that the platform is at; None while that is unknown, or its job is not one of this warehouse."""
-        self.shipments = 0
         self.rows = 0
         """Rows that were sent."""
         self.trouble: HeadgateError | None = None
@@ -291,7 +290,6 @@ class Shipper:
             target.set_aside(problem.table)
             raise
         self.shipped = job
-        self.shipments += 1
         self._repairs -= repairs
         if fills or gone:
             self._state = target.state()
