@@ -37,10 +37,14 @@ from headgate.warehouse.store import Step, no_step
 class TransactionChanges:
     """A source table's changes per transaction: rows in the driver or, when there are many, in files."""
 
-    def __init__(self, rows: pa.Table | None, schema: StructType, enter: Callable[[], str]) -> None:
+    def __init__(
+        self, rows: pa.Table | None, schema: StructType, views: BatchViews, enter: Callable[[], str] | None = None
+    ) -> None:
+        """`views` are those of the session that the changes can be read in; `enter` makes the view of changes in files."""
         self.rows = rows
         self.schema = schema
-        self._view = LazyView(enter)
+        self.views = views
+        self._view = LazyView(enter or (lambda: views.of_rows(self.rows, schema)))
 
     @property
     def view(self) -> str:

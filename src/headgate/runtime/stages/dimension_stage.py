@@ -82,9 +82,8 @@ class DimensionStage:
         old = self._touched(self.target, found.rows, after)
         rows = self._chained(found.rows, old)
         if rows is None:
-            views = batch.views(found.rows.num_rows)
-            state = None if old is None else views.of_rows(old, spec.schema)
-            rows, _ = views.collect(self._query(found.view, state))
+            state = None if old is None else found.views.of_rows(old, spec.schema)
+            rows, _ = found.views.collect(self._query(found.view, state))
         return ChangeSet.of_table(spec, rows, after, upto) if rows.num_rows else None
 
     def _touched(self, table: StoredTable, rows: pa.Table, after: JobId) -> pa.Table | None:
@@ -122,7 +121,7 @@ class DimensionStage:
                 return None, None
             arrived = views.of_frame(events.frame(views.session))
             return events, batch.made(spec, self._history(arrived, known), after, upto)
-        views = batch.views(found.rows.num_rows)
+        views = found.views
         old = self._touched(log, found.rows, after)
         known = None if old is None else views.of_rows(old, log.spec.schema)
         logged, schema = views.collect(self._logged(found.view, known))

@@ -246,8 +246,7 @@ class ReplicaStage:
             rows = rows.append_column(name, events.column(column))
         rows = rows.append_column(JOB, jobs)
         rows = rows.append_column(WEIGHT, pa.array(np.ones(count, dtype=np.int64)))
-        views = batch.views(count)
-        return TransactionChanges(rows, self._schema(), lambda: views.of_rows(rows, self._schema()))
+        return TransactionChanges(rows, self._schema(), batch.views(count))
 
     def _schema(self) -> StructType:
         schema = StructType([*self.target.spec.schema.fields])
@@ -266,13 +265,13 @@ class ReplicaStage:
             rows = chains.transaction_changes(events, old, self.key, list(self.target.spec.columns))
             if rows.num_rows == 0:
                 return None
-            return TransactionChanges(rows, self._schema(), lambda: views.of_rows(rows, self._schema()))
+            return TransactionChanges(rows, self._schema(), views)
         old_view = None if old is None else views.of_rows(old, self.target.spec.schema)
         entered = views.of_rows(events, self._event_schema(events))
         rows, schema = views.collect(replica.transaction_changes(self.columns, self.key, entered, old_view, kinds))
         if rows.num_rows == 0:
             return None
-        return TransactionChanges(rows, schema, lambda: views.of_rows(rows, schema))
+        return TransactionChanges(rows, schema, views)
 
     def _event_schema(self, events: pa.Table) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -315,7 +314,7 @@ class ReplicaStage:
         with events.damage_named():
             folder = batch.to_files(views.session.sql(self._query(events, after, upto, batch, by_job=False)))
         frame = views.session.read.schema(schema).parquet(folder)
-        return TransactionChanges(None, schema, lambda: views.of_frame(frame))
+        return TransactionChanges(None, schema, views, lambda: views.of_frame(frame))
 
     def _event_files(self, after: JobId, upto: JobId, batch: Batch) -> EventFiles:
         """The events in files, which the replica and its dimensions share."""
