@@ -10,13 +10,13 @@ from pathlib import Path
 
 def _of_the_commit() -> str:
     found = subprocess.run(
-        ["git", "rev-parse", "--short=6", "HEAD:src", "HEAD:tests"],
+        ["git", "rev-parse", "HEAD:src", "HEAD:tests"],
         cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
         check=False,
     )
-    return "".join(found.stdout.split()) or "7"
+    return "".join(tree[:6] for tree in found.stdout.split()) or "7"
 
 
 def _seed() -> str:
