@@ -187,6 +187,30 @@ def test_what_others_changed_is_not_answered_from_and_is_repaired(
             assert answer.receipt.platform == "serving"
 
 
+def test_a_table_that_was_replaced_or_altered_does_not_answer_even_before_the_next_shipment(
+    tmp_path: Path, database: str, spark_sessions: SparkSessions
+) -> None:
+    query = "SELECT COUNT(*) AS n FROM {} WHERE a > 0"
+    with opened(tmp_path, database) as warehouse, psycopg.connect(database, autocommit=True) as other:
+        change(warehouse, Random(SEED))
+        ship(warehouse)
+        for table in ("facts", "sums"):
+            with warehouse.sql(query.format(table)) as answer:
+                assert answer.receipt.platform == "serving"
+        other.execute("CREATE TABLE shop.mine AS SELECT * FROM shop.facts WHERE false")
+        other.execute("DROP TABLE shop.facts; ALTER TABLE shop.mine RENAME TO facts")
+        other.execute("ALTER TABLE shop.sums ALTER a TYPE bigint USING -a")
+        for table in ("facts", "sums"):
+            with warehouse.sql(query.format(table)) as answer:
+                assert answer.receipt.platform == "spark"
+                assert "not as they were shipped" in answer.receipt.why_platform
+        warehouse.platforms.repair(None)
+        check(warehouse, database)
+        for table in ("facts", "sums"):
+            with warehouse.sql(query.format(table)) as answer:
+                assert answer.receipt.platform == "serving"
+
+
 def test_a_flow_that_changes_is_filled_beside_and_one_that_is_no_longer_placed_goes(
     tmp_path: Path, database: str, spark_sessions: SparkSessions
 ) -> None:
@@ -195,11 +219,16 @@ def test_a_flow_that_changes_is_filled_beside_and_one_that_is_no_longer_placed_g
         change(warehouse, random)
         ship(warehouse)
         flows = tmp_path / "flows/flows.sql"
+        bag = "SELECT COUNT(*) AS n FROM bag WHERE yes"
+        with warehouse.sql(bag) as answer:
+            assert answer.receipt.platform == "serving"
         flows.write_text(FLOWS.replace("WHERE a > 0", "WHERE a <= 0"), encoding="utf-8")
         warehouse.apply()
         change(warehouse, random)
         ship(warehouse)
         check(warehouse, database)
+        with warehouse.sql(bag) as answer:
+            assert answer.receipt.platform == "serving"
         flows.write_text(FLOWS.replace("sums TBLPROPERTIES ('place' = 'serving')", "sums"), encoding="utf-8")
         warehouse.apply()
         ship(warehouse)

@@ -278,6 +278,10 @@ def quoted_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _truth(sql: str) -> TypedSql:
     return TypedSql(sql, BooleanType())
 

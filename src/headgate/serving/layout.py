@@ -21,6 +21,11 @@ SHIPPING = "headgate.shipping"
 """A setting of the session: on while headgate itself changes tables."""
 NEXT, DEAD, STAGED = "__next_", "__dead_", "__rows_"
 """How tables are called while they are filled beside the one that counts."""
+COLUMNS_OF = (
+    "SELECT string_agg(quote_ident(attname) || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)"
+    " FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped AND attrelid ="
+)
+"""A query of a relation's columns and types, as `__tables` notes them; the relation's oid follows."""
 
 _MADE = """
 CREATE TABLE IF NOT EXISTS {state} (

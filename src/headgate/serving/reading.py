@@ -24,8 +24,8 @@ from headgate.capture.postgres.connection import connect
 from headgate.delta.changes import JobId
 from headgate.errors import HeadgateError
 from headgate.serving.columns import read_rows
-from headgate.serving.expressions import quoted_text
-from headgate.serving.layout import STATE, TABLES
+from headgate.serving.expressions import identifier, quoted_text
+from headgate.serving.layout import COLUMNS_OF, STATE, TABLES
 from headgate.serving.shapes import QueryShape, ServedQuery
 
 MOST_ROWS = 10_000
@@ -70,7 +70,7 @@ class PlatformReader:
     def __init__(self, name: str, dsn: str, schema: str, epoch: int) -> None:
         self.name = name
         self._dsn = dsn
-        self._schema = '"' + schema.replace('"', '""') + '"'
+        self._schema = identifier(schema)
         self._epoch = epoch
         self._idle: queue.LifoQueue[_Session] = queue.LifoQueue()
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
@@ -116,16 +116,17 @@ class PlatformReader:
 
     def _joined(self, session: _Session, query: ServedQuery) -> pq.abc.PGresult:
         shape, server = query.shape, session.connection.pgconn
-        name = session.prepared.get(shape.prepared)
+        limit = "" if shape.translated.is_limited else f" LIMIT {MOST_ROWS + 1}"
+        # The text names the tables' definitions: those of a flow that was redefined are other statements.
+        text = (
+            f"SELECT s.job, s.epoch, {self._sound(shape)}, q.* FROM {self._schema}.{STATE} s"
+            f" LEFT JOIN LATERAL (SELECT true, r.* FROM ({shape.prepared}{limit}) r) q ON true"
+        )
+        name = session.prepared.get(text)
         if name is None:
             name = f"q{len(session.prepared)}".encode()
-            limit = "" if shape.translated.is_limited else f" LIMIT {MOST_ROWS + 1}"
-            text = (
-                f"SELECT s.job, s.epoch, {self._sound(shape)}, q.* FROM {self._schema}.{STATE} s"
-                f" LEFT JOIN LATERAL (SELECT true, r.* FROM ({shape.prepared}{limit}) r) q ON true"
-            )
             _require(server.prepare(name, text.encode()))
-            session.prepared[shape.prepared] = name
+            session.prepared[text] = name
         return _require(server.exec_prepared(name, query.parameters))
 
     def _sent_together(self, session: _Session, query: ServedQuery) -> tuple[pq.abc.PGresult, pq.abc.PGresult]:
@@ -147,8 +148,16 @@ class PlatformReader:
             raise _Refused(error.diag.message_primary or str(error)) from None
 
     def _sound(self, shape: QueryShape) -> str:
-        wanted = ", ".join(f"({quoted_text(table.name)}, '{table.definition}')" for table in shape.tables)
-        return f"(SELECT count(*) FROM {self._schema}.{TABLES} WHERE changed_at IS NULL AND (name, definition) IN ({wanted}))"
+        """How many of the query's tables are those that were shipped: no trigger tells of one that was replaced or altered."""
+        wanted = ", ".join(
+            f"({quoted_text(table.name)}, '{table.definition}',"
+            f" to_regclass({quoted_text(self._schema + '.' + identifier(table.name))})::oid)"
+            for table in shape.tables
+        )
+        return (
+            f"(SELECT count(*) FROM {self._schema}.{TABLES} WHERE changed_at IS NULL AND (name, definition, relation)"
+            f" IN ({wanted}) AND columns = ({COLUMNS_OF} relation))"
+        )
 
     def _limit_time(self, session: _Session, until: float | None) -> None:
         most = 0 if until is None else max(1, int((until - time.monotonic()) * 1000))

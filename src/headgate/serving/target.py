@@ -25,13 +25,12 @@ from headgate.capture.postgres.problems import SourceUnreachable, statement_fail
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, Fenced
 from headgate.serving.columns import COPY_OPTIONS, copied
-from headgate.serving.layout import DEAD, NEXT, PARTS, SHIPPING, STAGED, STATE, TABLES, Layout
+from headgate.serving.layout import COLUMNS_OF, DEAD, NEXT, PARTS, SHIPPING, STAGED, STATE, TABLES, Layout
 from headgate.serving.placed import PlacedTable
 from headgate.warehouse.store import Step
 
 _LOCK_SECONDS = 5
 """How long a shipment waits for readers that hold a table which is to be swapped."""
-_COLUMNS = """string_agg(quote_ident(attname) || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)"""
 
 
 class ForeignChange(DefiniteError):
@@ -172,7 +171,7 @@ class Target:
             found = connection.execute(
                 sql.SQL(
                     "SELECT t.name, t.definition, t.indexes, t.columns, t.changed_at, t.changed_by, c.oid, t.relation, "
-                    f"(SELECT {_COLUMNS} FROM pg_attribute a WHERE a.attrelid = c.oid AND attnum > 0 AND NOT attisdropped) "
+                    f"({COLUMNS_OF} c.oid) "
                     "FROM {} t LEFT JOIN pg_namespace n ON n.nspname = %s "
                     "LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.name"
                 ).format(self.layout.named(TABLES)),
@@ -384,7 +383,7 @@ class Target:
         connection.execute(
             sql.SQL(
                 "INSERT INTO {tables} (name, definition, relation, columns, indexes) SELECT %(name)s::text, %(definition)s, c.oid, "
-                f"(SELECT {_COLUMNS} FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), %(indexes)s "
+                f"({COLUMNS_OF} c.oid), %(indexes)s "
                 "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
                 " WHERE n.nspname = %(schema)s AND c.relname = %(name)s::text "
                 "ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, relation = excluded.relation,"
