@@ -190,3 +190,16 @@ def test_an_automatic_flow_moves_only_for_a_gain_that_lasts(tmp_path: Path, spar
         assert why.startswith("moved: kept behind") and flows.get("moved").plan.cut is None
         check(warehouse)
         assert warehouse.advised["moved"] == why
+
+
+def test_changes_count_after_they_were_released(tmp_path: Path, spark_sessions: SparkSessions) -> None:
+    with open_bank(tmp_path, FLOWS, retention={"jobs": 1}, **QUIET) as warehouse:
+        name_branches(warehouse)
+        work(warehouse, 1)
+        for number in range(2):
+            # Each deposit overwrites twenty rows: as many go as come.
+            work(warehouse, 1, first=50 + number)
+            rows(warehouse, "moved")
+        warehouse.materialize()
+        (found,) = warehouse.advise("moved", dry_run=True)
+        assert found.changed_rows == 40

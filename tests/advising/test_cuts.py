@@ -169,7 +169,7 @@ def test_the_chosen_cut_moves_to_the_front_as_the_update_rate_grows() -> None:
 
 def test_a_result_moves_only_for_a_gain_that_lasts_and_pays() -> None:
     choice = choose(CostFragment((Operator("a", 10, 1),)))
-    settings = MovingSettings(margin=0.1, times=2, jobs=10)
+    settings = MovingSettings(margin=0.1, times=2, reads=10)
     once, why = decide(Moving(()), settings, 0.0, choice, 10, 5)
     assert (once.current, why) == ((), "better 1 of 2 times in a row")
     moved, why = decide(once, settings, 0.0, choice, 10, 5)

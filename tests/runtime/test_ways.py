@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,14 @@ def test_what_was_learnt_survives_and_a_damaged_file_does_no_harm(tmp_path: Path
     assert Ways(10_000_000, file=file).choose("slow", 1_000, recomputed_rows=10**9) == ways.last["slow"]
     file.write_bytes(file.read_bytes().replace(b"slow", b"swol"))
     assert Ways(10_000_000, file=file).choose("slow", 1_000, recomputed_rows=10**9).way is NARROW
+
+
+def test_what_was_measured_once_counts_as_it_was(tmp_path: Path) -> None:
+    ways = Ways(1000, file=tmp_path / "costs.json")
+    assert ways.average("v as written", Way.RECOMPUTE, 1_500_000) is None
+    ways.took("v as written", Way.RECOMPUTE, 1_500_000, 0.3)
+    ways.keep()
+    for each in (ways, Ways(1000, file=tmp_path / "costs.json")):
+        for rows, seconds in ((1_500_000, 0.3), (3_000_000, 0.6)):
+            found = each.average("v as written", Way.RECOMPUTE, rows)
+            assert found is not None and math.isclose(found, seconds)

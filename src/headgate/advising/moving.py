@@ -13,8 +13,8 @@ class MovingSettings:
     """By how much the gain has to be better, so that costs that waver do not move it to and fro."""
     times: int = 3
     """How often in a row the same cut has to be the better one."""
-    jobs: float = 100.0
-    """In how many jobs the move has to pay."""
+    reads: float = 100.0
+    """In how many reads the move has to pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ def decide(
 ) -> tuple[Moving, str]:
     """The state after another look, and why; its `current` is another one when the result is to be moved.
 
-    `current_gain` is that of the cut in use at the costs of now, `building` what it costs to build the new one.
+    `current_gain` is that of the cut in use at the costs of now, `building` what it costs to build the new one. Gains are those of
+    one read: λ is 1.
     """
     wanted = choice.cut.behind
     if wanted == state.current:
@@ -39,9 +40,9 @@ def decide(
     ahead = choice.gain - current_gain
     if ahead <= settings.margin:
         return Moving(state.current), f"another cut gains {ahead:.2f} more, not above the margin of {settings.margin:g}"
-    saved = ahead * as_written * settings.jobs
+    saved = ahead * as_written * settings.reads
     if saved <= building:
-        return Moving(state.current), f"building costs {building:.3g}, {settings.jobs:g} jobs would save {saved:.3g}"
+        return Moving(state.current), f"building costs {building:.3g}, {settings.reads:g} reads would save {saved:.3g}"
     times = state.times + 1 if state.better == wanted else 1
     if times < settings.times:
         return Moving(state.current, wanted, times), f"better {times} of {settings.times} times in a row"

@@ -28,15 +28,23 @@ from headgate.sql.statements import ADVISE
 
 _LOGGER = logging.getLogger(__name__)
 _JOBS = 20
-"""Of which the changes count before the first look."""
+"""Of which the changes count where there were none since the last look."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What there was at some moment, since the warehouse was opened."""
+
+    job: JobId
+    reads: int
+    changed_rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """Where a flow stood when it was last looked at."""
 
-    job: JobId
-    reads: int
+    rates: _Counted
     moving: Moving
 
 
@@ -46,6 +54,7 @@ class Advisor:
     def __init__(self, engine: Engine, subscriptions: Subscriptions) -> None:
         self._engine = engine
         self._subscriptions = subscriptions
+        self._opened_at = engine.journal.chain.newest
         self._looks: dict[str, Look] = {}
         self.last: dict[str, str] = {}
         """By flow, what was decided at the last look and why."""
@@ -122,10 +131,25 @@ class Advisor:
 
     def _rates(self, flow: RunningFlow) -> tuple[int, int, int]:
         """Changed rows per read, reads and jobs since the last look."""
-        look = self._looks.get(flow.plan.name)
-        newest = self._engine.journal.chain.newest
-        before = max(NO_JOB, newest - _JOBS) if look is None else look.job
-        reads = self._engine.reader.asked[flow.plan.name] - (0 if look is None else look.reads)
+        look, now = self._looks.get(flow.plan.name), self._counted(flow)
+        before = _Counted(self._opened_at, 0, 0) if look is None else look.rates
+        changed, jobs = now.changed_rows - before.changed_rows, now.job - before.job
+        reads = now.reads - before.reads
+        if not jobs:
+            changed, jobs = self._retained(flow)
+        return -(-changed // max(1, min(reads, jobs) or jobs)), reads, jobs
+
+    def _counted(self, flow: RunningFlow) -> _Counted:
+        tables = [self._engine.tables.get(name) for name in flow.plan.tables_read]
+        return _Counted(
+            max((table.through for table in tables), default=NO_JOB),
+            self._engine.reader.asked[flow.plan.name],
+            sum(table.changed_rows for table in tables),
+        )
+
+    def _retained(self, flow: RunningFlow) -> tuple[int, int]:
+        """Changed rows and jobs, of the latest jobs whose changes are still there."""
+        before = max(NO_JOB, self._engine.journal.chain.newest - _JOBS)
         changed = jobs = 0
         for name in flow.plan.tables_read:
             table = self._engine.tables.get(name)
@@ -133,7 +157,7 @@ class Advisor:
             found = table.changes(after, table.through) if table.through > after else None
             changed += 0 if found is None else found.rows
             jobs = max(jobs, table.through - after)
-        return -(-changed // max(1, min(reads, jobs) or jobs)), reads, jobs
+        return changed, jobs
 
     def _measure(self, flow: RunningFlow) -> None:
         costs = self._costs(flow, 1)
@@ -198,13 +222,13 @@ class Advisor:
         if advice.fixed is not None:
             after, why = Moving(advice.current), f"the whole result stays stored: {advice.fixed}"
         else:
-            choice = Choice(PricedCut(advice.best, 0.0, 0.0), advice.gain, advice.reason)
-            after, why = decide(state, settings, advice.current_gain, choice, advice.as_written, advice.building)
+            choice = Choice(PricedCut(advice.best, 0.0, 0.0), advice.gain / advice.shared, advice.reason)
+            current_gain = advice.current_gain / advice.shared
+            after, why = decide(state, settings, current_gain, choice, advice.as_written, advice.building)
         if after.current != advice.current:
             self._move(advice)
         self.last[name] = why
-        reads = self._engine.reader.asked[name]
-        self._looks[name] = Look(self._engine.journal.chain.newest, reads, after)
+        self._looks[name] = Look(self._counted(flow), after)
 
     def close(self) -> None:
         self._is_closed = True

@@ -184,6 +184,15 @@ class Ways:
             fit = self._learnt.get(stage, Learnt()).fits.get(way)
         return None if fit is None else fit.line(BEFORE[way]).seconds(rows)
 
+    def average(self, stage: str, way: Way, rows: float) -> float | None:
+        """The seconds that batches of that stage and way took, in proportion to their rows; None where there were none.
+
+        Nothing is expected beforehand: what was measured once counts as it was.
+        """
+        with self._lock:
+            fit = self._learnt.get(stage, Learnt()).fits.get(way)
+        return None if fit is None else fit.seconds / max(fit.weight, fit.rows) * max(1.0, rows)
+
     def took(self, stage: str, way: Way, rows: int, seconds: float) -> None:
         """Tells what a batch took; of a recomputation the rows that the query read."""
         with self._lock:

@@ -54,6 +54,8 @@ class StoredTable:
         self.division: Division | None = None
         """How the table is cut into ranges; None for one range."""
         self._some: dict[Ranges, StoredTable] = {}
+        self.changed_rows = 0
+        """Since the table was opened; its first rows are no changes."""
         self.lock = RLock()
         """Held while changes are applied: whoever holds it finds the table and its arrangements at one job."""
 
@@ -231,9 +233,14 @@ class StoredTable:
 
     def apply(self, changes: ChangeSet | None, through: JobId) -> None:
         with self.lock:
+            if changes is not None and not self.is_empty(self.through):
+                self._note_changed(changes.rows)
             for arrangement in self.physical()[1:]:
                 arrangement.apply(changes and of_columns(changes, arrangement.spec), through)
             self.main.apply(changes, through)
+
+    def _note_changed(self, rows: int) -> None:
+        self.changed_rows += rows
 
     def changes(self, after: JobId, upto: JobId) -> ChangeSet | None:
         return self.main.changes(after, upto)
@@ -262,6 +269,9 @@ class _StoredRanges(StoredTable):
         self._whole = whole
         self._ranges = ranges
         self.lock = whole.lock
+
+    def _note_changed(self, rows: int) -> None:
+        self._whole._note_changed(rows)
 
     def physical(self) -> list[VersionedTable]:
         # Arrangements come and go.
