@@ -9,9 +9,10 @@ inside one row, a plan that computes a huge constant) cannot be ended: Spark is 
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
@@ -45,8 +46,11 @@ class TimeIsOver(Exception):
 class Interruption:
     """One query's switch: turned by any thread, it ends the query's waiting and its work in Spark."""
 
+    _numbers = itertools.count()
+    """All of this process: random names take a call to the system each."""
+
     def __init__(self) -> None:
-        self.tag = f"headgate-{uuid.uuid4().hex}"
+        self.tag = f"headgate-{os.getpid()}-{next(self._numbers)}"
         self.called_off: Future[None] = Future()
         self._lock = threading.Lock()
         self._at_work = 0
