@@ -22,7 +22,7 @@ def receipt_lines(receipt: Body) -> Iterator[tuple[str, str]]:
         "closed for this query"
         if receipt["closed_job"]
         else "shared with other queries"
-        if receipt["shared_cut"]
+        if receipt["shared_cut"] and receipt["jobs_run"]
         else "reused"
     )
     yield "job", f"{receipt['job']}, {_because(how, receipt['decision'])}"

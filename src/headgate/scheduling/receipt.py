@@ -95,7 +95,7 @@ class Receipt:
     rows_processed: int = 0
     jobs_run: int = 0
     shared_cut: bool = False
-    """Another query had closed the job that this one used."""
+    """The job that this query used was there already, or was closed for other queries as well."""
     closed_job: bool = False
     """This query caused the cut."""
     missed: bool = False

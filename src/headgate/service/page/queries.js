@@ -49,7 +49,7 @@ const freshness = ({ staleness }) => (staleness === null ? "reads no source" : `
 /** All that a receipt says. */
 export function receiptFacts(receipt) {
   const { bound, waited } = receipt;
-  const how = receipt.closed_job ? "closed for this query" : receipt.shared_cut ? "shared with other queries" : "reused";
+  const how = receipt.closed_job ? "closed for this query" : receipt.shared_cut && receipt.jobs_run ? "shared with other queries" : "reused";
   const parts = ["capture", "queue", "spark", "read"].filter((part) => waited[part] >= 0.001);
   const inside = parts.length ? ` (${parts.map((part) => `${part} ${duration(waited[part])}`).join(", ")})` : "";
   return facts([
