@@ -198,7 +198,7 @@ def test_closing_breaks_off_what_is_built(folder: Path) -> None:
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(lambda: bank.sql("SELECT * FROM counts"))
         closed = threads.submit(bank.close)
-        eventually(lambda: bank._engine.defining.is_closing)
+        eventually(lambda: bank._engine.defining.is_stopped)
         held.released.set()
         closed.result(PATIENCE)
         assert asked.exception(PATIENCE) is not None

@@ -39,6 +39,7 @@ from headgate.runtime.evaluation.shared_parts import SharedParts
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.execution.failures import all_failures
 from headgate.runtime.flows.analyses import Analyses
+from headgate.runtime.flows.explain import Explanation, explain_flow
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.procedure_set import ProcedureSet
 from headgate.runtime.flows.range_maps import RangeMaps
@@ -170,7 +171,7 @@ class Engine:
             step,
         )
         materializer = Materializer(journal, self.tables, sessions)
-        self._cuts = Cuts(self.sources, journal, clock)
+        self._cuts = Cuts(self.sources, journal, clock, self.signal)
         self.replicas = Replicas(
             self.tables, self.catalog, journal, batches, materializer, RangeMaps(self.settings, journal)
         )
@@ -185,12 +186,19 @@ class Engine:
             self.signal,
             self.settings,
         )
-        self.upkeep = Upkeep(
-            self.settings, journal, self.tables, self.flows, self.sources, self.reader, batches, materializer
-        )
         self.loads = Loads(self.sources, self.signal, self.flows.with_history)
         self.executor = executor(self.flows, self.tables, self.sources, batches, self.signal)
-        self.upkeep.give_up = self.executor.give_up
+        self.upkeep = Upkeep(
+            self.settings,
+            journal,
+            self.tables,
+            self.flows,
+            self.sources,
+            self.reader,
+            batches,
+            materializer,
+            self.executor,
+        )
         self.platforms = Platforms(
             self.settings, journal, self.flows, self.executor, sessions, self.signal, journal.identity, epoch, step
         )
@@ -207,9 +215,14 @@ class Engine:
             Builder(self.tables, journal, batches, materializer, self.replicas),
             self.executor,
         )
-
         self.dividing = Dividing(
-            self.settings, self.flows, self.replicas.range_maps, journal, self.executor, lambda: sessions.bulk
+            self.settings,
+            self.flows,
+            self.replicas.range_maps,
+            journal,
+            self.executor,
+            lambda: sessions.bulk,
+            self.graph_lock,
         )
 
     def _open_sources(self, clock: Clock, progress: OnProgress | None, epoch: int) -> None:
@@ -234,7 +247,7 @@ class Engine:
             )
             if not expected.is_marked:
                 journal.record([(STREAM_MARKED, {"source": name})])
-            source = open_source(project.name, name, settings, log, clock, progress, large, files)
+            source = open_source(project.name, name, settings, log, clock, progress, large, files, self.signal.notify)
             self.sources[name] = source
             journal.logs[name] = log
             self.replicas.open(source, [*settings.tables, *own_tables(settings)], newest)
@@ -396,7 +409,7 @@ class Engine:
 
     def stop_building(self) -> None:
         """Breaks off what `build_left` does; may be called again until that has returned."""
-        self.defining.is_closing = True
+        self.defining.stop()
         with suppress(PySparkException, Py4JError):
             # Spark may be gone.
             self.sessions.context.cancelJobsWithTag(_BUILDING)
@@ -415,6 +428,15 @@ class Engine:
     def flow_changes(self, definitions: Definitions) -> tuple[FlowChange, ...]:
         """What taking the definitions would do."""
         return flow_changes(self.journal.records, self.tables, self.defining, definitions)
+
+    def explain(self, flow: str) -> Explanation:
+        """The flow's graph, what is incremental and why the rest is not, and the bytes of its arrangements."""
+        with self.graph_lock:
+            return explain_flow(self.flows.get(flow), self.tables.get, self.ways.last)
+
+    def location(self, table: str) -> str:
+        """Where the table lies: a Delta table that any client can read."""
+        return f"{self.settings.current.storage}/{self.tables.path(self.tables.get(table).main)}"
 
     # closing
 

@@ -11,12 +11,13 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from headgate.delta.changes import JobId
 from headgate.errors import HeadgateError
+from headgate.runtime.defining.dividing import Dividing
 from headgate.runtime.spark.collecting import MOST_TOGETHER
 from headgate.runtime.upkeep.upkeep import Upkeep
 from headgate.scheduling.advisor import Advisor
@@ -79,13 +80,13 @@ class Background:
         history: History,
         subscriptions: Subscriptions,
         advisor: Advisor,
-        choose_ranges: Callable[[], Sequence[tuple[str, int]]],
+        dividing: Dividing,
     ) -> None:
         self._scheduler = scheduler
         self._subscriptions = subscriptions
         self._advisor = advisor
         self._upkeep = upkeep
-        self._choose_ranges = choose_ranges
+        self._dividing = dividing
         self._leases = leases
         self._history = history
         self._woken = threading.Event()
@@ -185,8 +186,8 @@ class Background:
         self._minute_due = time.monotonic() + _MINUTE_SECONDS
         self._scheduler.executor.ways.keep()
         self._compare_clocks()
-        for table, count in self._choose_ranges():
-            self._record("ranges", f"{table} was cut into {count}: nobody gave bounds")
+        for table, count in self._dividing.choose():
+            self._record("ranges", f"{table} was cut into {count}: bounds chosen automatically")
 
     def _compare_clocks(self) -> None:
         """Asks each source for its time: receipts tell it also where no query touched the source."""

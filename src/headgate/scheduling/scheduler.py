@@ -39,8 +39,6 @@ from headgate.scheduling.pending_query import PendingQuery
 from headgate.scheduling.policy import CloseJob, JoinJob, Offer, ReuseJob, choose
 from headgate.scheduling.receipt import RangesRead, Receipt, SourceReceipt, Waited, cannot_promise
 
-_HELD_BACK_SECONDS = 0.5
-
 
 @dataclass
 class Scheduler:
@@ -85,13 +83,7 @@ class Scheduler:
         if not behind:
             return
         self.executor.want(behind, job)
-
-        def arrived() -> bool:
-            if is_cancelled():
-                raise Cancelled("the query was cancelled")
-            return self.executor.arrived(behind, job)
-
-        self.signal.wait_until(arrived, None)
+        self._wait_until(lambda: self.executor.arrived(behind, job), None, is_cancelled)
 
     def wait_until_built(
         self, tables: Iterable[str], until: float | None, is_cancelled: Callable[[], bool] = lambda: False
@@ -101,15 +93,9 @@ class Scheduler:
         `until` is on the monotonic clock. A flow that cannot be built is no longer waited for: who reads it hears why.
         """
         names = {table.casefold() for table in tables}
-
-        def built() -> bool:
-            if is_cancelled():
-                raise Cancelled("the query was cancelled")
-            return names.isdisjoint(self.flows.unbuilt)
-
-        if built():
+        if names.isdisjoint(self.flows.unbuilt):
             return False
-        if not self.signal.wait_until(built, until):
+        if not self._wait_until(lambda: names.isdisjoint(self.flows.unbuilt), until, is_cancelled):
             waiting = [name for place, name in self.flows.unbuilt.items() if place in names]
             raise TooStale(
                 f"{', '.join(waiting)} could not be built in time: the warehouse was opened a moment ago",
@@ -338,13 +324,18 @@ class Scheduler:
                 closed = self._closed(query)
                 while closed.job < query.begins:
                     # Another table of the source that is read whole again holds cuts back.
-                    self.signal.wait_past(self.signal.count, time.monotonic() + _HELD_BACK_SECONDS)
+                    self._wait(query, lambda: self._can_be_cut(query))
                     closed = self._closed(query)
                 query.closed = closed
                 query.shared_cut = closed.others > 0
                 if not closed.is_new:
                     query.decision = f"nothing was committed since job {closed.job} was closed"
                 return max(closed.job, query.least)
+
+    def _can_be_cut(self, query: PendingQuery) -> bool:
+        """Whether one of the query's sources has something that no job holds and that a job may hold now."""
+        chain = self.journal.chain
+        return any(self.sources[name].cut() > chain.position(name, chain.newest) for name in query.sources)
 
     def _offers(self, query: PendingQuery) -> list[Offer]:
         """The jobs that could serve: the newest that all tables have reached, and the closed ones after it.
@@ -405,15 +396,18 @@ class Scheduler:
         )
 
     def _wait(self, query: PendingQuery, holds: Callable[[], bool]) -> None:
-        """The one place where a query waits: until `holds()`, it is cancelled, or its deadline has passed."""
+        if not self._wait_until(holds, query.deadline, query.is_cancelled):
+            raise _DeadlinePassed
+
+    def _wait_until(self, holds: Callable[[], bool], until: float | None, is_cancelled: Callable[[], bool]) -> bool:
+        """The one place where a query waits: until `holds()`, it is cancelled, or `until`, on the monotonic clock, has passed."""
 
         def looked() -> bool:
-            if query.is_cancelled():
+            if is_cancelled():
                 raise Cancelled("the query was cancelled")
             return holds()
 
-        if not self.signal.wait_until(looked, query.deadline):
-            raise _DeadlinePassed
+        return self.signal.wait_until(looked, until)
 
     def _too_stale(self, query: PendingQuery, problem: Exception) -> Exception:
         # Capture, too, waits no longer than the deadline.

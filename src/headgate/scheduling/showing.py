@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 from headgate.config.durations import format_duration
 from headgate.dataflow.flow import AutoCdc
 from headgate.delta.changes import BEGINNING
+from headgate.runtime.engine import Engine
 from headgate.runtime.flows.descriptions import describe_tables
-from headgate.runtime.flows.explain import Explanation
 from headgate.runtime.flows.flows import FlowPlan
 from headgate.scheduling.expectations import Violations
 from headgate.scheduling.scheduler import Scheduler
@@ -25,8 +24,7 @@ class Catalogue:
 
     scheduler: Scheduler
     violations: Violations
-    explain: Callable[[str], Explanation]
-    location: Callable[[str], str]
+    engine: Engine
 
     def rows(self, asked: Show | Describe | ExplainFlow) -> tuple[Rows, str]:
         match asked:
@@ -35,7 +33,7 @@ class Catalogue:
             case Show():
                 return self._flows(), "flow string, kind string, incremental boolean, reads string, failure string"
             case ExplainFlow(flow):
-                return [(line,) for line in str(self.explain(flow)).splitlines()], "explanation string"
+                return [(line,) for line in str(self.engine.explain(flow)).splitlines()], "explanation string"
             case Describe(table, is_extended):
                 return self._described(table, is_extended), "col_name string, data_type string, comment string"
 
@@ -86,7 +84,7 @@ class Catalogue:
             ("Data timestamp", None if as_of is None else as_of.isoformat(sep=" ")),
             ("Target lag", None if lag is None else format_duration(lag)),
             ("Rows", None if count is None else f"{count:,}"),
-            ("Location", None if entry.is_fragment else self.location(name)),
+            ("Location", None if entry.is_fragment else self.engine.location(name)),
             (
                 "Incremental",
                 None if plan is None else "yes" if plan.fragment is None else f"no: {plan.fragment.reasons[0]}",

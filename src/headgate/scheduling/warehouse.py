@@ -24,7 +24,7 @@ from headgate.runtime.engine import CAPTURE_WINDOW, Approve, Engine
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.flows.advice import FlowAdvice
 from headgate.runtime.flows.descriptions import Lineage, TableDescription, describe_tables, lineage_of
-from headgate.runtime.flows.explain import Explanation, explain_flow
+from headgate.runtime.flows.explain import Explanation
 from headgate.runtime.flows.range_status import TableRangesStatus
 from headgate.runtime.placing.platforms import Platforms
 from headgate.runtime.reading.answer import SnapshotAnswer
@@ -104,7 +104,7 @@ class Warehouse:
             """The latest jobs and queries."""
             self._tuning = Tuning(engine.settings, engine.journal, engine.sources, engine.upkeep)
             self._applying = Applying(engine, self._tuning, load or (lambda: project))
-            self._catalogue = Catalogue(self._scheduler, self._violations, self.explain, self.location)
+            self._catalogue = Catalogue(self._scheduler, self._violations, engine)
             self._session = self.session()
             self._subscriptions = Subscriptions(self._scheduler, engine.tables, self._leases)
             opened.callback(self._subscriptions.close)
@@ -117,7 +117,7 @@ class Warehouse:
                 self.history,
                 self._subscriptions,
                 self._advisor,
-                self._choose_ranges,
+                engine.dividing,
             )
             opened.callback(self._background.close)
             self._scaling: Scaling | None = None
@@ -212,8 +212,7 @@ class Warehouse:
 
     def location(self, name: str) -> str:
         """Where the table lies: a Delta table that any client can read."""
-        tables = self._engine.tables
-        return f"{self.project.storage}/{tables.path(tables.get(name).main)}"
+        return self._engine.location(name)
 
     @property
     def spark_for_small_jobs(self) -> SparkSession:
@@ -310,13 +309,11 @@ class Warehouse:
 
     def explain(self, flow: str) -> Explanation:
         """The flow's graph, what is incremental and why the rest is not, and the bytes of its arrangements."""
-        with self._engine.graph_lock:
-            return explain_flow(self._engine.flows.get(flow), self._engine.tables.get, self._engine.ways.last)
+        return self._engine.explain(flow)
 
     def ranges(self) -> list[TableRangesStatus]:
         """How every table is cut into key ranges, where these stand, and which scans of views are aligned."""
-        with self._engine.graph_lock:
-            return self._engine.dividing.status()
+        return self._engine.dividing.status()
 
     def change_ranges(
         self,
@@ -329,19 +326,14 @@ class Warehouse:
     ) -> None:
         """Cuts a table, and those aligned with it, in other places; nothing is rewritten, queries and writers go on."""
         self._engine.require_open()
-        with self._engine.graph_lock:
-            if split is not None:
-                self._engine.dividing.split(table, split)
-            elif merge is not None:
-                self._engine.dividing.merge(table, merge)
-            elif count is not None:
-                self._engine.dividing.set_count(table, count)
-            else:
-                self._engine.dividing.set_bounds(table, bounds or ())
-
-    def _choose_ranges(self) -> list[tuple[str, int]]:
-        with self._engine.graph_lock:
-            return self._engine.dividing.choose()
+        if split is not None:
+            self._engine.dividing.split(table, split)
+        elif merge is not None:
+            self._engine.dividing.merge(table, merge)
+        elif count is not None:
+            self._engine.dividing.set_count(table, count)
+        else:
+            self._engine.dividing.set_bounds(table, bounds or ())
 
     def advise(
         self, flow: str | None = None, *, space: float | None = None, dry_run: bool = False

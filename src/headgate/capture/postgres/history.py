@@ -53,6 +53,10 @@ class CaptureHistory(ABC, Generic[Wanted, State]):
             self.sessions.close()
             raise
 
+    def tell_whole(self) -> None:
+        """No table is left that has to be read whole again."""
+        self._opening.on_whole()
+
     @property
     def state(self) -> State:
         assert self._state is not None

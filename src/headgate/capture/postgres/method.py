@@ -29,11 +29,14 @@ class CapturedTables(ABC, Generic[Known]):
 
     def _read_unread(self) -> None:
         """Reads the tables whole whose rows have changed unseen; one that cannot be read is stopped."""
-        for name in [name for name, problem in self._history.tables.problems.items() if problem.reread]:
+        unread = [name for name, problem in self._history.tables.problems.items() if problem.reread]
+        for name in unread:
             try:
                 self._read_whole(name)
             except DefiniteError as error:
                 self._history.tables.give_up(name, error)
+        if unread:
+            self._history.tell_whole()
 
     def close(self) -> None:
         self._history.sessions.close()

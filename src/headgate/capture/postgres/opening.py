@@ -20,6 +20,7 @@ class Options(TypedDict, total=False):
     clock: Required[Clock]
     progress: Callable[[Progress], None] | None
     large: LargeLoads | None
+    on_whole: Callable[[], None]
     afresh: bool
 
 
@@ -35,6 +36,8 @@ class Opening:
     """Hears how far tables are read whole."""
     large: LargeLoads | None = None
     """What reads tables whole that are large."""
+    on_whole: Callable[[], None] = lambda: None
+    """Is told when no table is left that has to be read whole again: until then, jobs close before that point."""
     afresh: bool = False
     """The remedy when the source no longer has what comes next: forgets what was left there and reads all tables."""
 

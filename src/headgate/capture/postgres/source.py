@@ -60,6 +60,7 @@ class PostgresSource(PacedSource[PostgresSourceSettings]):
         clock: Clock,
         progress: Callable[[Progress], None] | None = None,
         large: LargeLoads | None = None,
+        on_whole: Callable[[], None] = lambda: None,
     ) -> None:
         """At first contact by trigger or timestamp, returns once all tables are loaded; by log, `load` reads them."""
         super().__init__(name, settings, log)
@@ -67,6 +68,7 @@ class PostgresSource(PacedSource[PostgresSourceSettings]):
         self._clock = clock
         self._progress = progress
         self._large = large
+        self._on_whole = on_whole
         self._lock = threading.RLock()
         self._most_readers: int | None = None
         self._closing = threading.Event()
@@ -206,6 +208,7 @@ class PostgresSource(PacedSource[PostgresSourceSettings]):
             afresh=afresh,
             progress=self._progress,
             large=self._large,
+            on_whole=self._on_whole,
         )
         self._start_agent(self._method)
         self.unopened = None

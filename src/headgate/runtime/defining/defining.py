@@ -65,8 +65,8 @@ class Defining:
     """Who planned the flows."""
     _left: tuple[Definitions, set[str]] | None = field(default=None, init=False)
     """What opening has left to be built."""
-    is_closing: bool = field(default=False, init=False)
-    """Nothing more is to be built."""
+    is_stopped: bool = field(default=False, init=False)
+    """Nothing more is to be built; see `stop`."""
 
     def open(
         self, procedures: Sequence[Procedure], approve: Callable[[Definitions], None], build_later: bool = False
@@ -92,7 +92,7 @@ class Defining:
         stale, _ = self._open_kept(definitions, ())
         self._declared = dict(definitions.declared)
         self._left = (definitions, stale)
-        self._flows.unbuilt = {plan.name.casefold(): plan.name for plan in definitions.plans if plan.name in stale}
+        self._flows.leave_unbuilt(plan.name for plan in definitions.plans if plan.name in stale)
         if not stale:
             self.build_left()
 
@@ -105,12 +105,16 @@ class Defining:
             self._complete(definitions, stale, stale)
         except Exception as error:
             what = error.what if isinstance(error, HeadgateError) else str(error)
-            if not self.is_closing:
+            if not self.is_stopped:
                 _LOGGER.exception("flows could not be built after the opening")
             for plan in definitions.plans:
                 if plan.name.casefold() in self._flows.unbuilt:
                     problem = f"flow {plan.name} could not be built: {what}"
                     self._set_aside(plan, FlowFailed(problem, where=plan.flow.where, hint=_BUILD_AGAIN))
+
+    def stop(self) -> None:
+        """Nothing more is built; what is being built ends with the flow that it is at."""
+        self.is_stopped = True
 
     def _delete_former(self) -> None:
         """Deletes what was stored of flows before their cuts moved: jobs from before are not readable after an opening."""
@@ -277,7 +281,7 @@ class Defining:
                 self._procedures.open_late()
                 self._procedures.build(job, failures)
         finally:
-            self._flows.building = {}
+            self._flows.end_building()
             self._builder.end()
         self._procedures.require_all()
         live = {plan.name for plan in plans}
@@ -326,7 +330,7 @@ class Defining:
         known = [name for name in read if self._tables.find_damaged(name) is None]
         with self._journal.lock:
             job = self._journal.chain.newest
-            self._flows.building = dict.fromkeys([stored for name in known for stored in self._flows.stored(name)], job)
+            self._flows.begin_building(known, job)
         unloaded = {stage.name for stage in self._flows.needed(known)} & self._flows.waiting_for_rows()
         if unloaded:
             with self._executor.paused():
@@ -348,14 +352,14 @@ class Defining:
         for plan in definitions.plans:
             if plan.name not in stale or self._is_over_damaged(plan):
                 continue
-            if self.is_closing:
+            if self.is_stopped:
                 raise DefiniteError("the warehouse was closed", hint="open it again")
             try:
                 built = self._builder.build_or_defer(
                     plan, definitions, job, failures, self._flows.find(plan.name) is not None
                 )
             except FlowFailed as failure:
-                if plan.name not in aside or self.is_closing:
+                if plan.name not in aside or self.is_stopped:
                     raise
                 advice = failure.advice or _BUILD_AGAIN
                 self._set_aside(plan, FlowFailed(failure.what, where=failure.where, hint=advice))

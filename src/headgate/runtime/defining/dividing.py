@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from threading import RLock
 
 from pyspark.sql import SparkSession
 
@@ -31,18 +32,22 @@ _SAMPLED_KEYS = 10_000
 
 @dataclass(frozen=True)
 class Dividing:
+    """Changes range maps; its methods may be called from any thread."""
+
     _settings: LiveProject
     _flows: FlowSet
     _range_maps: RangeMaps
     _journal: Journal
     _executor: Executor
     _session: Callable[[], SparkSession]
+    _graph_lock: RLock
 
     def status(self) -> list[TableRangesStatus]:
-        return [
-            range_status(stage.target, stage if isinstance(stage, ViewStage) else None)
-            for stage in self._flows.stages()
-        ]
+        with self._graph_lock:
+            return [
+                range_status(stage.target, stage if isinstance(stage, ViewStage) else None)
+                for stage in self._flows.stages()
+            ]
 
     def split(self, table: str, at: str) -> None:
         """Cuts the range that holds a value, there."""
@@ -63,11 +68,16 @@ class Dividing:
         """Cuts the table into so many ranges with about equally many rows, as far as a sample of its keys tells."""
         if not 1 <= count <= MOST_RANGES:
             raise DefiniteError(f"a table cannot have {count} ranges", hint=f"take 1 to {MOST_RANGES}")
-        bounds = self._even_bounds(self._target(table), self._division(table), count)
-        self._change(table, lambda now: RangeMap(now.map.kind, bounds))
+        with self._graph_lock:
+            bounds = self._even_bounds(self._target(table), self._division(table), count)
+            self._change(table, lambda now: RangeMap(now.map.kind, bounds))
 
     def choose(self) -> list[tuple[str, int]]:
         """Cuts families whose bounds nobody gave, by the rows of their largest table; gives the tables with how many ranges."""
+        with self._graph_lock:
+            return self._choose()
+
+    def _choose(self) -> list[tuple[str, int]]:
         largest: dict[str, StoredTable] = {}
         for stage in self._flows.stages():
             division = stage.target.division
@@ -108,8 +118,11 @@ class Dividing:
         return even_bounds(values, count) if values else ()
 
     def _change(self, table: str, change: Callable[[Division], RangeMap], *, chosen: bool = False) -> None:
+        with self._graph_lock:
+            self._change_locked(table, change, chosen)
+
+    def _change_locked(self, table: str, change: Callable[[Division], RangeMap], chosen: bool) -> None:
         division = self._division(table)
-        wanted = change(division)
         names = [stage.name for stage in self._flows.stages() if _is_of(stage.target, division.family)]
         self._executor.settle(names, self._journal.chain.newest)
         with self._executor.paused(), self._journal.lock:

@@ -61,11 +61,11 @@ class FlowSet:
     _procedures: ProcedureSet
     _flows: dict[str, RunningFlow] = field(default_factory=dict, init=False)
     _aside: dict[str, FlowPlan] = field(default_factory=dict, init=False)
-    building: Mapping[str, JobId] = field(default_factory=dict, init=False)
+    _building: Mapping[str, JobId] = field(default_factory=dict, init=False)
     """Tables that flows which are being built read, with the job at which they read them."""
     unbuilt: Mapping[str, str] = field(default_factory=dict, init=False)
     """Flows that opening has left to be built, by the name in lower case: queries over them wait."""
-    shipped: Callable[[], Mapping[str, JobId]] = field(default=dict, init=False)
+    _shipped: Callable[[], Mapping[str, JobId]] = field(default=dict, init=False)
     """Tables that are placed at other platforms, with the job that those are at."""
     _former: dict[str, tuple[FormerFlow, ...]] = field(default_factory=dict, init=False)
     """By flow, the latest last."""
@@ -81,10 +81,25 @@ class FlowSet:
     @property
     def held(self) -> dict[str, JobId]:
         """Tables that somebody besides stages takes changes of, with the job up to which it has them: later ones stay readable."""
-        held = dict(self.shipped())
-        for name, job in self.building.items():
+        held = dict(self._shipped())
+        for name, job in self._building.items():
             held[name] = min(job, held.get(name, job))
         return held
+
+    def hold_shipped(self, shipped: Callable[[], Mapping[str, JobId]]) -> None:
+        """Keeps changes readable that platforms lack; `shipped` gives placed tables with the job that their platform is at."""
+        self._shipped = shipped
+
+    def begin_building(self, tables: Iterable[str], job: JobId) -> None:
+        """Keeps tables readable at a job, until `end_building`: flows are built from them."""
+        self._building = {stored: job for name in tables for stored in self.stored(name)}
+
+    def end_building(self) -> None:
+        self._building = {}
+
+    def leave_unbuilt(self, names: Iterable[str]) -> None:
+        """Has queries over these flows wait until each is added or set aside."""
+        self.unbuilt = {name.casefold(): name for name in names}
 
     @property
     def aside(self) -> list[FlowPlan]:

@@ -83,7 +83,7 @@ class Platforms:
         self._placements = Placements({})
         self._platforms: Mapping[str, Platform] = {}
         if self._given:
-            flows.shipped = self.held
+            flows.hold_shipped(self.held)
 
     def follow(self) -> None:
         """Takes the flows as they are now; called whenever they may have changed."""

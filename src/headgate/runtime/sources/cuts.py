@@ -8,6 +8,7 @@ from headgate.capture.source import Sample, Source
 from headgate.clock import Clock
 from headgate.delta.changes import JobId
 from headgate.errors import HeadgateError
+from headgate.runtime.signal import Signal
 from headgate.runtime.sources.sources import next_job
 from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import FORGOTTEN, RESNAPSHOT
@@ -16,10 +17,11 @@ from headgate.runtime.tables.records import FORGOTTEN, RESNAPSHOT
 class Cuts:
     """Closes jobs; its methods may be called from any thread."""
 
-    def __init__(self, sources: Mapping[str, Source], journal: Journal, clock: Clock) -> None:
+    def __init__(self, sources: Mapping[str, Source], journal: Journal, clock: Clock, signal: Signal) -> None:
         self._sources = sources
         self._journal = journal
         self._clock = clock
+        self._signal = signal
         self._rereading: set[str] = set()
         """Sources whose tables are being read whole."""
 
@@ -50,6 +52,7 @@ class Cuts:
             return [error]
         finally:
             self._rereading.discard(source.name)
+            self._signal.notify()
         return []
 
     def reread(self) -> list[str]:

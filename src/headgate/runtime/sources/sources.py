@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -45,9 +45,10 @@ def open_source(
     progress: OnProgress | None = None,
     large: LargeLoads | None = None,
     run_parts: RunParts = here,
+    on_whole: Callable[[], None] = lambda: None,
 ) -> Source:
     """Opens a source; `progress` hears how far its tables are read when that takes a while, `large` reads large ones, and
-    `run_parts` large files."""
+    `run_parts` large files. `on_whole` is told when tables that were read whole again no longer hold jobs back."""
     match settings:
         case MemorySourceSettings():
             return MemorySource(name, _declared_tables(name, settings), log, clock)
@@ -57,7 +58,7 @@ def open_source(
             from headgate.capture.postgres.source import PostgresSource
 
             heard = None if progress is None else partial(progress, name)
-            return PostgresSource(project, name, settings, log, clock, heard, large)
+            return PostgresSource(project, name, settings, log, clock, heard, large, on_whole)
         case FilesSourceSettings():
             from headgate.capture.files.source import FilesSource
 

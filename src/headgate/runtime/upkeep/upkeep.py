@@ -15,6 +15,7 @@ from headgate.config.live import LiveProject
 from headgate.dataflow.demands import Demand
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.ranges.range_map import Ranges
+from headgate.runtime.execution.executor import Executor
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.reading.reader import Reader
 from headgate.runtime.recent import RecentTimes
@@ -48,11 +49,10 @@ class Upkeep:
     _reader: Reader
     _batches: BatchFactory
     _materializer: Materializer
+    _executor: Executor
     _lock: RLock = field(default_factory=RLock, init=False)
     _retained: JobId = field(default=NO_JOB, init=False)
     """The oldest job that has to be readable."""
-    give_up: Callable[[], None] = field(default=lambda: None, init=False)
-    """Leaves out ranges that failed: they keep nothing from being folded."""
     folds: RecentTimes = field(default_factory=RecentTimes, init=False)
     """How long it took to fold what there was."""
 
@@ -175,7 +175,7 @@ class Upkeep:
         to others."""
         journal, tables = self._journal, self._tables
         with self._lock:
-            self.give_up()
+            self._executor.give_up()
             durable = self._durable_jobs()
             began, has_work = time.monotonic(), self.unmaterialized_bytes > 0
             self._checkpoint(durable, give_way=give_way)
