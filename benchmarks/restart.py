@@ -8,10 +8,11 @@ process to the first answer of a query that takes any snapshot.
 
     first_any_answer_vs_spark   that time after a clean stop, over the time of a process that starts a bare Spark session and
                                 runs one trivial query
-    growth_10x                  the same for ten times the rows, over that of the smaller warehouse
+    growth_10x                  the same, over that of a warehouse with a tenth of the rows
     after_kill_vs_clean         the time after a kill, with all jobs since the fold lost from memory, over that after a clean stop
-    before_vs_after             the time at commit 7b265ad after a clean stop, of a warehouse that the same commit has built,
-                                over that of the working tree; not measured at tiny, and not where the commit is not known
+    before_vs_after             the time at commit 7b265ad after a clean stop, of a warehouse with a tenth of the rows that the same
+                                commit has built, over that of the working tree; not measured at tiny, and not where the commit is
+                                not known
     apply_one_of_30_s           seconds of `apply` after the definition of one flow was changed
 
 Sides take turns; each figure is the ratio of the medians.
@@ -40,8 +41,8 @@ from benchmarks.spark import spark_settings
 
 ROOT = Path(__file__).parent.parent
 BEFORE = "7b265ad"
-ROWS = {"tiny": 2_000, "small": 100_000, "full": 1_000_000}
-"""Of the smaller warehouse; the larger one has ten times as many."""
+ROWS = {"tiny": 20_000, "small": 1_000_000, "full": 10_000_000}
+"""Of the warehouse; the one that it is compared with has a tenth."""
 FLOWS = {"tiny": 6, "small": 30, "full": 30}
 JOBS = {"tiny": 5, "small": 300, "full": 300}
 ROUNDS = {"tiny": 1, "small": 3, "full": 5}
@@ -183,31 +184,32 @@ def _require(total: list[dict[str, Any]], lines: int) -> None:
 
 def run(scale: str) -> None:
     rows, jobs, lines = ROWS[scale], JOBS[scale], JOBS[scale] * 10
+    tenth = rows // 10
     with tempfile.TemporaryDirectory(prefix="headgate-restart-") as place, ExitStack() as ends:
         here = Side(ROOT, Path(place) / "after", scale)
         here.build("clean", rows)
-        here.build("large", 10 * rows)
+        here.build("tenth", tenth)
         here.kill("clean", "killed")
         actions = {
             "spark": here.spark,
             "clean": here.opening("clean", rows + lines),
             "killed": here.opening("killed", rows + 2 * lines),
-            "large": here.opening("large", 10 * rows + lines),
+            "tenth": here.opening("tenth", tenth + lines),
         }
         if scale != "tiny" and (code := _checked_out(ends)) is not None:
             before = Side(code, Path(place) / "before", scale)
-            before.build("before", rows)
-            actions["before"] = before.opening("before", rows + lines)
+            before.build("before", tenth)
+            actions["before"] = before.opening("before", tenth + lines)
         say(f"{ROUNDS[scale]} rounds")
         took = {name: median(times) for name, times in in_turns(actions, ROUNDS[scale]).items()}
         figures = {
             "first_any_answer_vs_spark": took["clean"] / took["spark"],
-            "growth_10x": took["large"] / took["clean"],
+            "growth_10x": took["clean"] / took["tenth"],
             "after_kill_vs_clean": took["killed"] / took["clean"],
-            "before_vs_after": took["before"] / took["clean"] if "before" in took else None,
+            "before_vs_after": took["before"] / took["tenth"] if "before" in took else None,
             "apply_one_of_30_s": here.applying("clean"),
             "seconds": took,
-            "rows": 10 * rows,
+            "rows": rows,
             "flows": FLOWS[scale],
             "jobs": jobs,
         }
