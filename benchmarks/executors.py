@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from unittest.mock import patch
 
+import headgate
 from headgate import Procedure, Warehouse
-from headgate.clock import SystemClock
-from headgate.config.project import load_project
 from headgate.delta.changes import JobId
 from headgate.ranges.range_map import Ranges
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.execution.weights import StageInput, input_rows
 from headgate.runtime.stages.stage import Stage
-from headgate.warehouse.store import no_step
 
 
 class PlainWeights(Executor):
@@ -44,4 +43,5 @@ def open_with(
     executor: type[Executor], project: Mapping[str, object], procedures: Sequence[Procedure] = ()
 ) -> Warehouse:
     """Opens the warehouse of a project whose stages run in that way."""
-    return Warehouse(load_project(project), SystemClock(), False, no_step, None, procedures, executor)
+    with patch("headgate.runtime.engine.Executor", executor):
+        return headgate.open(project, procedures=procedures)

@@ -99,12 +99,10 @@ class Engine:
         step: Step = no_step,
         progress: OnProgress | None = None,
         procedures: Sequence[Procedure] = (),
-        executor: type[Executor] = Executor,
         approve: Approve = lambda changes, flows: None,
         build_later: bool = False,
     ) -> None:
-        """`executor` is how stages run; benchmarks have others, to compare. With `build_later`, flows that have to be built wait
-        for `build_left`."""
+        """With `build_later`, flows that have to be built wait for `build_left`."""
         check_java()
         check_storage(project.storage)
         self.settings = LiveProject(project)
@@ -119,7 +117,7 @@ class Engine:
             opened.callback(ledger.close)
             opened.callback(self._close_sources)
             self.journal = Journal(ledger)
-            self._assemble(project, clock, step, ledger.epoch, executor)
+            self._assemble(project, clock, step, ledger.epoch)
             opened.callback(self.journal.settle)
             opened.callback(self.ways.keep)
             opened.callback(self.executor.close)
@@ -144,7 +142,7 @@ class Engine:
             self.loads.start()
             self._opened = opened.pop_all()
 
-    def _assemble(self, project: Project, clock: Clock, step: Step, epoch: int, executor: type[Executor]) -> None:
+    def _assemble(self, project: Project, clock: Clock, step: Step, epoch: int) -> None:
         """Makes the parts, each from those that it uses."""
         sessions, journal, limits = self.sessions, self.journal, project.limits
         self.scratch = Scratch(Path(project.storage) / INTERNAL / "scratch", epoch)
@@ -187,7 +185,7 @@ class Engine:
             self.settings,
         )
         self.loads = Loads(self.sources, self.signal, self.flows.with_history)
-        self.executor = executor(self.flows, self.tables, self.sources, batches, self.signal)
+        self.executor = Executor(self.flows, self.tables, self.sources, batches, self.signal)
         self.upkeep = Upkeep(
             self.settings,
             journal,
@@ -295,7 +293,7 @@ class Engine:
         """Closes the open job and brings every table up to it, after reading or building again what is to be renewed."""
         self.require_open()
         if full and table is not None:
-            raise DefiniteError("all tables are read whole, or one", hint="leave out the table, or full")
+            raise DefiniteError("`full` and `table` exclude each other", hint="give one of them")
         problems: list[BaseException] = []
         if table is not None:
             self._renew(table)

@@ -21,7 +21,6 @@ from headgate.config.settings import Project
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, raise_all
 from headgate.runtime.engine import CAPTURE_WINDOW, Approve, Engine
-from headgate.runtime.execution.executor import Executor
 from headgate.runtime.flows.advice import FlowAdvice
 from headgate.runtime.flows.descriptions import Lineage, TableDescription, describe_tables, lineage_of
 from headgate.runtime.flows.explain import Explanation
@@ -69,18 +68,15 @@ class Warehouse:
         step: Step,
         progress: OnProgress | None = None,
         procedures: Sequence[Procedure] = (),
-        executor: type[Executor] = Executor,
         approve: Approve = lambda changes, flows: None,
         load: Callable[[], Project] | None = None,
         build_later: bool = False,
     ) -> None:
-        """`executor` is how stages run; benchmarks have others, to compare. `load` reads the project again when it is applied."""
+        """`load` reads the project again when it is applied."""
         self._closing = threading.RLock()
         self._fold_seconds = 0.0
         with ExitStack() as opened:
-            self._engine = engine = Engine(
-                project, clock, takeover, step, progress, procedures, executor, approve, build_later
-            )
+            self._engine = engine = Engine(project, clock, takeover, step, progress, procedures, approve, build_later)
             opened.callback(lambda: engine.close(self._fold_seconds))
             self._cutter = Cutter(engine.sources, clock, CAPTURE_WINDOW, engine, engine.signal)
             opened.callback(self._cutter.close)
@@ -358,7 +354,7 @@ class Warehouse:
         with self._engine.graph_lock:
             stage = self._engine.flows.get(flow).stages[0]
             if not isinstance(stage, ViewStage):
-                raise DefiniteError(f"{flow} is not a view", hint="dimensions are functions of history")
+                raise DefiniteError(f"{flow} is not a view", hint="a dimension cannot be recomputed from current rows")
             session = self._engine.sessions.bulk
             return session, stage.from_scratch(BatchViews(session, KeptViews(), self._engine.batches.many_rows))
 
