@@ -30,7 +30,7 @@ from headgate.runtime.flows.definitions import each_flow, read_statements, view_
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.flows import FlowPlan, Planner, RunningFlow
 from headgate.runtime.flows.procedure_set import ProcedureSet
-from headgate.runtime.flows.replicas import Replicas
+from headgate.runtime.flows.replicas import OPENING_THREADS, Replicas
 from headgate.runtime.placing.placement import require_placeable
 from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.procedures import Procedure
@@ -41,7 +41,6 @@ from headgate.runtime.tables.tables import Tables
 from headgate.sql.statements import CreateView, Statement
 
 _LOGGER = logging.getLogger(__name__)
-_OPENING_THREADS = 4
 _BUILD_AGAIN = "mend the cause, then try again: `headgate resume`"
 
 
@@ -451,7 +450,7 @@ class Defining:
             except CorruptWarehouse as damage:
                 return damage
 
-        with ThreadPoolExecutor(_OPENING_THREADS, "opening") as pool:
+        with ThreadPoolExecutor(OPENING_THREADS, "opening") as pool:
             return dict(zip([plan.name for plan in plans], pool.map(opened, plans), strict=True))
 
     def _keep_whole(

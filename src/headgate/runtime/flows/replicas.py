@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,11 +26,14 @@ from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog, hidden_of, source_entry
 from headgate.runtime.tables.journal import Entries, Journal
 from headgate.runtime.tables.records import ARRANGEMENT, SOURCE_TABLE
+from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import INTERNAL, Tables
 from headgate.runtime.tables.wider import outgrown, widened
 from headgate.warehouse.spec import TableSpec
 
 _LOGGER = logging.getLogger(__name__)
+OPENING_THREADS = 4
+"""Tables that are opened at the same time: most of that is waiting for the storage."""
 
 
 @dataclass(eq=False)
@@ -46,6 +50,7 @@ class Replicas:
 
     def open(self, source: Source, names: Iterable[str], newest: JobId) -> None:
         """Opens the replicas of a source's tables; those that are new to the warehouse begin after job `newest`."""
+        opening: list[tuple[str, SourceTable]] = []
         for name in names:
             found = source.tables.get(name)
             full = f"{source.name}.{name}"
@@ -60,7 +65,11 @@ class Replicas:
                     f"the table {full} was declared as {known.schema.simpleString()} with key {', '.join(known.key)} before",
                     hint="declare it as it was, or under another name",
                 )
-            self._open(source, name, known)
+            opening.append((name, known))
+        with ThreadPoolExecutor(OPENING_THREADS, "opening") as pool:
+            stored = list(pool.map(lambda each: self._stored(source, *each), opening))
+        for (name, known), table in zip(opening, stored, strict=True):
+            self._add(source, name, known, table)
         self.widen(source)
 
     def open_declared(self, source: ProducerSource, newest: JobId) -> None:
@@ -125,7 +134,7 @@ class Replicas:
         known = self._known(full)
         described = self._described(full, known, newest, self._generation(full) + 1)
         self._journal.record([(SOURCE_TABLE, {**described, "unfilled": True}), *more])
-        self._open(source, known.name, known, filling=True)
+        self._add(source, known.name, known, self._stored(source, known.name, known, filling=True))
 
     def filled(self, full: str) -> None:
         """The source has filled a replica that began anew."""
@@ -204,12 +213,14 @@ class Replicas:
         """Tables that cannot be followed any further, whether a job has come to that point or not."""
         return [failure for stage in self.stages.values() if (failure := stage.stopped) is not None]
 
-    def _open(self, source: Source, name: str, table: SourceTable, *, filling: bool = False) -> None:
+    def _stored(
+        self, source: Source, name: str, table: SourceTable, *, filling: bool = False
+    ) -> StoredTable | CorruptWarehouse:
+        """A replica's table as the ledger has it, or its damage; changes nothing that others read, so several may be opened at a time."""
         full = f"{source.name}.{name}"
         if self._journal.records.sources[full].get("unfilled") and not filling:
             hint = f"`headgate refresh --table {full}` reads it whole again"
-            self.set_aside(full, CorruptWarehouse(f"{full} was damaged, and filling it again was cut short", hint=hint))
-            return
+            return CorruptWarehouse(f"{full} was damaged, and filling it again was cut short", hint=hint)
         generation = self._generation(full)
         path = _path(full, generation)
         if generation > 1:
@@ -220,9 +231,15 @@ class Replicas:
         try:
             stored = self._tables.open(path, _spec(full, table), self._journal.records.checkpoints.get(path), since)
         except CorruptWarehouse as damage:
-            self.set_aside(full, damage)
-            return
+            return damage
         stored.divide(self.range_maps.of_source(source.name, name, stored.spec))
+        return stored
+
+    def _add(self, source: Source, name: str, table: SourceTable, stored: StoredTable | CorruptWarehouse) -> None:
+        full = f"{source.name}.{name}"
+        if isinstance(stored, CorruptWarehouse):
+            self.set_aside(full, stored)
+            return
         self._tables.add(stored)
         self.stages[full] = ReplicaStage(source, name, stored)
         self._catalog.add(source_entry(full, table))
