@@ -9,7 +9,7 @@ from decimal import Decimal
 import psycopg
 import pytest
 
-from tests.gateway.serving import Shop
+from tests.gateway.serving import Shop, served
 
 
 @pytest.fixture
@@ -133,3 +133,13 @@ def test_copy_gives_all_rows(connection: psycopg.Connection, form: str) -> None:
             return
         copy.set_types(["int8", "text", "numeric"])
         assert list(copy.rows()) == [(1, "Ölkanne", Decimal("12.50")), (2, "tab\there", Decimal("0.01"))]
+
+
+def test_a_client_hears_that_spark_is_lost_as_a_state_in_which_to_try_again(shop: Shop) -> None:
+    with served(shop.warehouse) as other, psycopg.connect(other.dsn, autocommit=True) as connection:
+        assert connection.execute("SELECT COUNT(*) FROM shop.sales").fetchone() == (3,)
+        other.server.give_up("its Java process ended with code -9")
+        with pytest.raises(psycopg.OperationalError, match="code -9") as caught:
+            while True:  # the service's own thread takes the word; until then it answers
+                connection.execute("SELECT COUNT(*) FROM shop.sales")
+        assert caught.value.sqlstate == "57P03"

@@ -285,6 +285,17 @@ def test_it_is_ready_only_while_the_warehouse_answers(server: Server, bank: Ware
         assert ask(empty.url, "GET", "/readyz").status == 200 and query(empty.url, "SELECT 1").status == 200
 
 
+def test_without_spark_it_is_neither_alive_nor_ready_and_its_status_tells_why(
+    server: Server, bank: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bank._engine.sessions.health, "lost", "its Java process ended with code -9")
+    for path in ("/healthz", "/readyz"):
+        heard = ask(server.url, "GET", path)
+        assert heard.status == 503 and "code -9" in heard.json["error"]["what"]
+    heard = ask(server.url, "GET", "/v1/status")
+    assert heard.status == 200 and heard.json["spark_lost"] == "its Java process ended with code -9"
+
+
 def test_many_clients_at_once_all_get_the_same(server: Server, client: Client) -> None:
     expected = totals(client)
     clients = [headgate.client.connect(server.url) for _ in range(128)]

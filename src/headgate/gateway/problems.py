@@ -16,7 +16,6 @@ from headgate.errors import (
     HeadgateError,
     MultipleProblems,
     SnapshotGone,
-    SparkLost,
     StorageFull,
     TooStale,
     TransactionError,
@@ -74,7 +73,6 @@ _STATES: dict[type[BaseException], str] = {
     Cancelled: Cancelled.sqlstate,
     QueryTimedOut: "57014",
     NotReady: "57P03",
-    SparkLost: "57P02",
     Fenced: "57P01",
     StorageFull: "53100",
     TooManyQueries: "53400",
@@ -129,8 +127,8 @@ def error_message(error: BaseException, sent: str = "", ran: str = "", begins: i
             "S": "ERROR",
             "V": "ERROR",
             "C": INTERNAL,
-            "M": "the service made a mistake",
-            "H": "its log says more",
+            "M": "internal error",
+            "H": "see the service log",
         }
         return ErrorResponse(fields)
     severity = "FATAL" if isinstance(error, FatalProblem) else "ERROR"

@@ -111,9 +111,19 @@ class Service:
         ]
 
     def healthz(self, request: Request) -> Response:
+        self._require_spark()
         return PlainTextResponse("alive\n")
 
+    def _require_spark(self) -> None:
+        """Raises when Spark is lost: then only a new process can go on, and whoever supervises this one should know."""
+        lost = None if self.warehouse is None else self.warehouse.spark_lost
+        if lost is not None:
+            raise NotReady(
+                f"Spark cannot be used any more: {lost}", hint="ask again when the service has started again"
+            )
+
     def readyz(self, request: Request) -> Response:
+        self._require_spark()
         try:
             # Of a job that is named: nobody waits for it, and it does not count as being asked.
             with self.opened().sql("SELECT 1", 0) as answer:
@@ -121,7 +131,7 @@ class Service:
         except NotReady:
             raise
         except Exception as error:
-            raise NotReady(f"the warehouse does not answer: {error}", hint="its log says more") from None
+            raise NotReady(f"the warehouse does not answer: {error}", hint="see the service log") from None
         return PlainTextResponse("ready\n")
 
     def status(self, request: Request) -> Response:
@@ -369,9 +379,7 @@ async def _answer_mistake(request: Request, error: Exception) -> Response:
     identity = request.scope.get("headgate.id", "-")
     _LOGGER.error("id=%s failed", identity, exc_info=error)
     return error_response(
-        UnexpectedFailure(
-            "the service made a mistake", hint=f"its log says more: look for id={identity} and report it"
-        ),
+        UnexpectedFailure("internal error", hint=f"see the service log: look for id={identity} and report it"),
         request.headers,
     )
 

@@ -297,7 +297,7 @@ def _paths() -> Schema:
                 "Metrics in Prometheus' text format 0.0.4, or OpenMetrics if the Accept header asks for it.", 503
             )
         },
-        "/healthz": {"get": _text("Whether the service is alive.", is_open=True)},
+        "/healthz": {"get": _text("Whether the service is alive and has its Spark.", 503, is_open=True)},
         "/readyz": {"get": _text("Whether the warehouse is open and answers.", 503)},
         "/openapi.json": {"get": _operation("This document.")},
     }
@@ -313,7 +313,8 @@ def _text(summary: str, *statuses: int, is_open: bool = False) -> Schema:
     operation = _operation(summary, *statuses)
     operation["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
     if is_open:
-        operation["responses"] = {"200": operation["responses"]["200"]}
+        kept = ("200", *map(str, statuses))
+        operation["responses"] = {status: operation["responses"][status] for status in kept}
     return operation
 
 
