@@ -65,7 +65,11 @@ class _Session:
 
 
 class PlatformReader:
-    """Connections for queries; may be used by many threads."""
+    """Connections for queries; may be used by many threads.
+
+    `psycopg_pool` is not used: a reader that finds no free connection, or a platform that is down, leaves the query to Spark at once
+    instead of waiting, and each connection keeps the statements that it has prepared.
+    """
 
     def __init__(self, name: str, dsn: str, schema: str, epoch: int) -> None:
         self.name = name

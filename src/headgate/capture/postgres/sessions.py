@@ -1,4 +1,8 @@
-"""Connections to one source for several threads: borrowed for a statement, kept open, replaced when they break."""
+"""Connections to one source for several threads: borrowed for a statement, kept open, replaced when they break.
+
+`psycopg_pool` is not used: it opens connections in threads of its own, while here the borrower must hear at once, in the words of
+the source, why none can be opened; and closing has to cancel statements that other threads wait for.
+"""
 
 from __future__ import annotations
 
