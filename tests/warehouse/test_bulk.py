@@ -152,6 +152,33 @@ def test_a_large_fold_cuts_rows_by_what_statistics_tell(
     assert parts[:2] == [7, 8]
 
 
+@pytest.mark.parametrize("count", [5, 150], ids=["on the driver", "by executors"])
+def test_changes_that_remove_rows_which_are_not_there_are_not_folded(
+    tmp_path: Path, spark: SparkSession, count: int
+) -> None:
+    model = Model(BY_KEY)
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=LIMITS)
+    first = model.run({(number, "x"): number for number in range(200)})
+    table.apply(change_set(BY_KEY, first[3:], 0, 1), JobId(1))
+    table.materialize(spark, JobId(1))
+    changes = stored_changes(table, spark, model.run({(number, "x"): None for number in range(count)}), 1, 2)
+    table.apply(changes, JobId(2))
+    with pytest.raises(CorruptWarehouse, match=r"3 rows that changes remove from table .* are not in it"):
+        table.materialize(spark, JobId(2))
+
+
+def test_large_folds_merge_small_files_too(tmp_path: Path, spark: SparkSession) -> None:
+    model = Model(BY_KEY)
+    limits = FileLimits(rows_per_file=1_000, driver_rows=100)
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=limits)
+    for job in range(1, 7):
+        rows = model.run({(number, "x"): job for number in range(200 * job, 200 * job + 110)})
+        table.apply(stored_changes(table, spark, rows, job - 1, job), JobId(job))
+        table.materialize(spark, JobId(job))
+    assert len(table.store.index) < 4
+    assert values(table, spark, 6) == canonical(model.snapshots[6].values())
+
+
 def test_a_fold_in_the_background_has_no_more_tasks_than_its_session_allows(
     tmp_path: Path, spark_sessions: SparkSessions
 ) -> None:

@@ -1,9 +1,8 @@
 """Folding changes that do not fit the driver: Spark reads, sorts and writes; the driver only sees footers.
 
-Without removed rows nothing of the base is read: the rows are range-partitioned by the sort order, sorted and
-written. Otherwise the base files that can hold dead rows are rewritten together with the images. Statistics tell which these
-are, unless the caller knows, and how to cut the rows; where the leading column is no whole number, Spark looks at a
-sample of them.
+The base files that can hold dead rows, and those to merge (`compaction`), are rewritten together with the images: range-partitioned
+by the sort order, sorted and written. Statistics tell which can hold dead rows, unless the caller knows, and how to cut the rows;
+where the leading column is no whole number, Spark looks at a sample of them.
 """
 
 from __future__ import annotations
@@ -23,10 +22,11 @@ from headgate.delta.changes import WEIGHT
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.borders import Piece, borders, part_text
 from headgate.warehouse.changes import ChangeSet, footer
+from headgate.warehouse.compaction import joined, plan
 from headgate.warehouse.files import THREADS, Folded, described
 from headgate.warehouse.frames import check_timestamps, column, quoted, stored_frame, without
 from headgate.warehouse.images import images_frame
-from headgate.warehouse.index import FileIndex
+from headgate.warehouse.index import FileIndex, Places
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import UNKNOWN, DataFile, Range, indexed_columns, ranges_of
@@ -44,28 +44,33 @@ def bulk_fold(
     changes: ChangeSet,
     spec: TableSpec,
     limits: FileLimits,
-    touched: FileIndex | None = None,
+    touched: Places | None = None,
 ) -> Folded:
     """Writes the files of the next base with Spark; `touched` are those of the old one that hold dead rows, if that is known."""
     check_timestamps(session, spec)
     with storage_problems(folder, changes.bytes):
         frame = changes.frame(session)
         arrived = _pieces_of(changes, spec)
-        removes = index.take(np.array([], np.int64))
-        if changes.inserts_only():
-            rows = frame.select(*(column(name) for name in spec.columns))
-        else:
+        names = [column(name) for name in spec.columns]
+        places = joined(plan(index, limits.rows_per_file))
+        dead, rows, growth = None, frame.select(*names), changes.rows
+        if not changes.inserts_only():
             images = frame if changes.table is None and changes.is_one_job else images_frame(frame, spec)
-            names = [column(name) for name in spec.columns]
             dead, rows = (images.where(f"{WEIGHT} {sign} 0").select(*names) for sign in "<>")
-            removes = _within(index, arrived) if touched is None else touched
-            if len(removes):
-                stored = stored_frame(session, folder, removes, spec)
-                rows = without(stored, dead, spec, small=False, null_is_dead=None).union(rows)
+            places = np.union1d(places, _within(index, arrived) if touched is None else touched)
+            # What changes between the first and the last job of a key adds up to nothing.
+            growth = int(frame.agg(sf.sum(sf.signum(WEIGHT))).collect()[0][0] or 0)
+        removes = index.take(places)
+        if len(removes):
+            stored = stored_frame(session, folder, removes, spec)
+            kept = stored if dead is None else without(stored, dead, spec, small=False, null_is_dead=None)
+            rows = kept.union(rows)
         count = changes.rows + removes.rows
         known = [*arrived, *_stored_pieces(removes)] if arrived is not None else []
         _write(rows, folder.child(attempt), spec, count, limits, known)
-        return Folded(written_files(folder, attempt, spec), removes, changes.rows)
+        folded = Folded(written_files(folder, attempt, spec), removes, changes.rows)
+        folded.require_growth(growth, spec.name)
+        return folded
 
 
 def _pieces_of(changes: ChangeSet, spec: TableSpec) -> list[Piece] | None:
@@ -95,14 +100,14 @@ def _stored_pieces(files: FileIndex) -> list[Piece]:
     return [Piece(*known) for known in zip(files.lows, files.highs, files.rows_of[files.ranged], strict=True)]
 
 
-def _within(index: FileIndex, changes: list[Piece] | None) -> FileIndex:
+def _within(index: FileIndex, changes: list[Piece] | None) -> Places:
     """The base files that can hold rows which the changes took away."""
     if changes is None:
-        return index
+        return np.arange(len(index))
     chosen = index.may_hold_nulls | index.is_unknown
     for piece in changes:
         chosen[index.ranged] |= (index.lows <= piece.high) & (index.highs >= piece.low)
-    return index.take(np.flatnonzero(chosen))
+    return np.flatnonzero(chosen)
 
 
 def _write(

@@ -11,6 +11,8 @@ A file with only one value of the leading column never counts for depth: merging
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from headgate.warehouse.index import FileIndex, Places
@@ -32,6 +34,11 @@ def plan(files: FileIndex, rows_per_file: int, limit: int = BYTES_AT_ONCE) -> li
             groups.append(group)
             spent += int(files.bytes_of[group].sum())
     return groups
+
+
+def joined(groups: Sequence[Places]) -> Places:
+    """The files of all groups."""
+    return np.concatenate([np.array([], np.int64), *groups])
 
 
 def _deep(files: FileIndex, limit: int) -> list[Places]:

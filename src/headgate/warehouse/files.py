@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from headgate.errors import CorruptWarehouse
 from headgate.warehouse.changes import find_damaged
 from headgate.warehouse.index import FileIndex
 from headgate.warehouse.problems import storage_problems
@@ -33,6 +34,18 @@ class Folded:
     adds: tuple[DataFile, ...]
     removes: FileIndex
     changed_rows: int
+
+    def require_growth(self, rows: int, table: str) -> None:
+        """Raises unless there are so many rows more than before, as changes say: a row that they remove and that was not found is one
+        too many. Then the changes do not belong to this base, and nothing may be committed."""
+        excess = sum(file.rows for file in self.adds) - self.removes.rows - rows
+        if excess:
+            what = (
+                f"{excess} rows that changes remove from table {table} are not in it"
+                if excess > 0
+                else f"{-excess} rows of table {table} are gone that no change removes"
+            )
+            raise CorruptWarehouse(what, hint="the changes do not belong to this version of the table; build it again")
 
 
 class FileReader:

@@ -61,9 +61,10 @@ class Fold:
         touched = None
         if changes.in_memory or changes.rows <= limits.driver_rows:
             found = images()
-            touched = index.pick(Wanted.of(found.dead.column(spec.lead)))
-            rows = 0 if changes.in_memory else touched.rows
-            if session is None or (touched.bytes <= limits.fold_bytes and rows <= limits.driver_rows):
+            touched = index.places(Wanted.of(found.dead.column(spec.lead)))
+            dying = index.take(touched)
+            rows = 0 if changes.in_memory else dying.rows
+            if session is None or (dying.bytes <= limits.fold_bytes and rows <= limits.driver_rows):
                 writer = FileWriter(self.folder, attempt, spec, limits.rows_per_file, limits.rows_per_group)
                 return rewrite_files(index, found, spec, self.reader, writer, limits.rows_per_file, rest)
         if session is None:

@@ -8,7 +8,7 @@ For every key, over the jobs (base, i] and in job order:
 A key whose first job has no -1 is new, so the base does not hold it; a key whose last job has no +1 is deleted. Both
 follow from the contract of changes: netted per job and key, summing to the snapshot.
 
-One rule with two hands: `images_of` where the changes are an Arrow table in the driver (a small batch then needs no Spark query),
+One rule, two implementations: `images_of` where the changes are an Arrow table in the driver (a small batch then needs no Spark query),
 `images_frame` where they are in files that only executors read.
 """
 

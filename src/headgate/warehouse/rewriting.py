@@ -1,7 +1,4 @@
-"""Rewriting data files on the driver, one by one, so that memory does not follow the table.
-
-Every dead row must be found: if one is missing, the changes do not belong to this base and nothing is committed.
-"""
+"""Rewriting data files on the driver, one by one, so that memory does not follow the table."""
 
 from __future__ import annotations
 
@@ -12,9 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from headgate.errors import CorruptWarehouse
 from headgate.warehouse.codes import code, member
-from headgate.warehouse.compaction import plan
+from headgate.warehouse.compaction import joined, plan
 from headgate.warehouse.files import THREADS, FileReader, FileWriter, Folded
 from headgate.warehouse.images import Images
 from headgate.warehouse.index import FileIndex, Places, Wanted, ordering_values
@@ -41,38 +37,29 @@ def rewrite_files(
     """Rewrites the files that hold dead rows and those to merge, each with the images in its range; the other images get files
     of their own. Between two files there may be a rest."""
     groups = plan(index, rows_per_file)
-    alone = np.setdiff1d(index.places(Wanted.of(images.dead.column(spec.lead))), _joined(groups))
+    alone = np.setdiff1d(index.places(Wanted.of(images.dead.column(spec.lead))), joined(groups))
     tasks = [*groups, *alone.reshape(-1, 1)]
     shares, others = _shares([index.take(task) for task in tasks], images.rows, spec)
     dead = code(images.dead, spec.key)
 
-    def rewrite(number: int) -> tuple[list[DataFile], Places, int]:
+    def rewrite(number: int) -> tuple[list[DataFile], Places]:
         rest()
         rows = reader.rows([index.paths[place] for place in tasks[number]])
         gone = member(code(rows, spec.key), dead)
-        found = int(gone.sum())
         added = shares[number]
-        if not found and not added.num_rows and len(tasks[number]) == 1:
-            return [], _joined([]), 0
-        kept = rows.filter(pa.array(~gone)) if found else rows
-        return writer.write(pa.concat_tables([kept, added])), tasks[number], found
+        if not gone.any() and not added.num_rows and len(tasks[number]) == 1:
+            return [], joined([])
+        kept = rows.filter(pa.array(~gone)) if gone.any() else rows
+        return writer.write(pa.concat_tables([kept, added])), tasks[number]
 
     with ThreadPoolExecutor(THREADS) as pool:
         inserted = pool.submit(writer.write, others)
         done = list(pool.map(rewrite, range(len(tasks))))
-        adds = [*inserted.result(), *(file for files, _, _ in done for file in files)]
-    missing = images.dead.num_rows - sum(found for _, _, found in done)
-    if missing:
-        raise CorruptWarehouse(
-            f"{missing} rows that changes remove from table {spec.name} are not in it",
-            hint="the changes do not belong to this version of the table; build it again",
-        )
-    removes = index.take(_joined([places for _, places, _ in done]))
-    return Folded(tuple(adds), removes, images.dead.num_rows + images.rows.num_rows)
-
-
-def _joined(groups: Sequence[Places]) -> Places:
-    return np.concatenate([np.array([], np.int64), *groups])
+        adds = [*inserted.result(), *(file for files, _ in done for file in files)]
+    removes = index.take(joined([places for _, places in done]))
+    folded = Folded(tuple(adds), removes, images.dead.num_rows + images.rows.num_rows)
+    folded.require_growth(images.rows.num_rows - images.dead.num_rows, spec.name)
+    return folded
 
 
 def _shares(tasks: Sequence[FileIndex], rows: pa.Table, spec: TableSpec) -> tuple[list[pa.Table], pa.Table]:
