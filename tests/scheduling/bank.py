@@ -8,6 +8,7 @@ from pathlib import Path
 import headgate
 from headgate import Procedure, Warehouse
 from headgate.clock import Clock
+from headgate.scheduling.applying import ApproveOpening
 from headgate.warehouse.store import Step, no_step
 
 SPARK = {
@@ -31,6 +32,7 @@ def open_bank(
     clock: Clock | None = None,
     step: Step = no_step,
     build_later: bool = False,
+    approve: ApproveOpening = lambda changes, flows, settings: None,
     **settings: object,
 ) -> Warehouse:
     """Opens the bank in a folder; its flows are one file."""
@@ -49,7 +51,9 @@ def open_bank(
         "background": {"system_jobs": False},
         **settings,
     }
-    return headgate.open(project, procedures=procedures, clock=clock, step=step, build_later=build_later)
+    return headgate.open(
+        project, procedures=procedures, clock=clock, step=step, build_later=build_later, approve=approve
+    )
 
 
 def deposit(warehouse: Warehouse, *accounts: tuple[int, int, int]) -> None:

@@ -14,6 +14,7 @@ from headgate.capture.postgres.private_server import PostgresServer
 from headgate.config.gears import LADDERS, Gear
 from headgate.errors import DefiniteError, SnapshotGone
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.scheduling.tuning import SettingChange
 from tests.postgres import warehouses
 from tests.scheduling.bank import deposit, open_bank, totals
 from tests.waiting import eventually
@@ -80,7 +81,9 @@ def test_changes_are_there_when_the_warehouse_is_opened_again(bank: Warehouse, f
     bank.close()
     with pytest.raises(DefiniteError, match="closed"):
         bank.tuning.change("retention.jobs", 4)
-    with open_bank(folder) as again:
+    ended: list[SettingChange] = []
+    with open_bank(folder, approve=lambda changes, flows, settings: ended.extend(settings)) as again:
+        assert ended == [SettingChange("background.idle_after", "100ms", "30s")], "told before it is done"
         assert again.project.retention.jobs == 2 and again.source("bank").log.limit_bytes == 1 << 20
         # The file no longer says what it said about this one.
         assert again.project.background.idle_after == timedelta(seconds=30)

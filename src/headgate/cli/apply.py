@@ -55,12 +55,12 @@ def _apply_here(place: Place, *, yes: bool, dry_run: bool, as_json: bool) -> Non
     say_that_none_runs()
     preview: dict[str, Any] = {}
 
-    def approve(changes: Sequence[object], flows: int) -> None:
+    def approve(changes: Sequence[object], flows: int, settings: Sequence[object]) -> None:
         from headgate.service.plain import to_plain
 
         line.close()
         built = sum(change["kind"] != "removed" for change in to_plain(changes))
-        preview.update(flows=to_plain(changes), untouched=flows - built, settings=[], applied=False)
+        preview.update(flows=to_plain(changes), untouched=flows - built, settings=to_plain(settings), applied=False)
         if not _is_approved(preview, yes=yes, dry_run=dry_run, as_json=as_json):
             _tell_end(preview, as_json)
             raise click.exceptions.Exit(0)

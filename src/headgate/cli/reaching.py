@@ -19,8 +19,8 @@ from headgate.errors import WarehouseBusy
 if TYPE_CHECKING:
     from headgate.capture.source import Progress
     from headgate.client import Client
-    from headgate.runtime.engine import Approve
     from headgate.runtime.sources.progress import OnProgress
+    from headgate.scheduling.applying import ApproveOpening
     from headgate.scheduling.warehouse import Warehouse
 
 Address = tuple[str, str | None]
@@ -72,7 +72,7 @@ def _served_here(place: Place) -> Iterator[Address]:
 def open_here(
     place: Place,
     line: Waiting,
-    approve: Approve = lambda changes, flows: None,
+    approve: ApproveOpening = lambda changes, flows, settings: None,
     build_later: bool = False,
     heard: OnProgress = lambda source, progress: None,
 ) -> Iterator[Warehouse]:

@@ -190,7 +190,7 @@ def _serve(
         server.give_up(why)
         ending.restart(why)
 
-    def opening(changes: Sequence[FlowChange], flows: int) -> None:
+    def opening(changes: Sequence[FlowChange], flows: int, settings: Sequence[object]) -> None:
         built = [change.name for change in changes if change.kind != "removed"]
         if built:
             what = f"{', '.join(built)} {'is' if len(built) == 1 else 'are'} built, of {count_text(flows, 'flow')}"

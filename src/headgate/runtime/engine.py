@@ -84,8 +84,8 @@ _BUILDING = "headgate-building"
 CAPTURE_WINDOW = timedelta(seconds=60)
 """How long a source may take to deliver, where nobody names a deadline."""
 
-Approve = Callable[[Sequence[FlowChange], int], None]
-"""Hears what opening does to flows, and how many there are, before that is done; raises where it is not to be done."""
+Approve = Callable[[Sequence[FlowChange], int, Journal], None]
+"""Hears what opening does to flows, how many there are, and the journal, before that is done; raises where it is not to be done."""
 
 
 class Engine:
@@ -99,7 +99,7 @@ class Engine:
         step: Step = no_step,
         progress: OnProgress | None = None,
         procedures: Sequence[Procedure] = (),
-        approve: Approve = lambda changes, flows: None,
+        approve: Approve = lambda changes, flows, journal: None,
         build_later: bool = False,
     ) -> None:
         """With `build_later`, flows that have to be built wait for `build_left`."""
@@ -132,7 +132,9 @@ class Engine:
                 self._cuts.close_job({})
             with self.graph_lock:
                 self.defining.open(
-                    procedures, lambda found: approve(self.flow_changes(found), len(found.plans)), build_later
+                    procedures,
+                    lambda found: approve(self.flow_changes(found), len(found.plans), self.journal),
+                    build_later,
                 )
                 self.flows.mark_unloaded()
                 self.platforms.follow()

@@ -6,7 +6,7 @@ Only what changed, and what reads it, is built; everything else goes on answerin
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from headgate.config.settings import Project
@@ -30,6 +30,11 @@ class Preview:
     settings: tuple[SettingChange, ...]
     applied: bool = False
     """Whether it has been done."""
+
+
+ApproveOpening = Callable[[Sequence[FlowChange], int, Sequence[SettingChange]], None]
+"""Hears which flows opening builds or archives, how many there are, and which changes of settings the project file ends, before that is
+done; raises where it is not to be done."""
 
 
 class Applying:

@@ -167,25 +167,11 @@ class Tuning:
 
     def _resume(self) -> None:
         """Takes up what was changed before; what the file says otherwise since then ends a change."""
-        latest = {entry.body["name"]: entry.body for entry in self._journal.setting_changes()}
-        known = _names(self._file)
-        for name, body in latest.items():
-            if body["kind"] == "change":
-                stands = _value(self._file, name) if name in known else None
-                if name in known and stands == body["file"] and self._fits(name, body["after"]):
-                    self._changed[name] = body["after"]
-                else:
-                    self._record(name, body["after"], stands, _THE_FILE, "superseded")
+        self._changed, ended = left_changes(self._journal, self._file)
+        for change in ended:
+            self._record(change.name, change.before, change.after, _THE_FILE, "superseded")
         if self._changed:
             self._apply(self._project(self._changed))
-
-    def _fits(self, name: str, value: Value) -> bool:
-        """Whether a recorded value is still one that the setting may have."""
-        try:
-            self._project({**self._changed, name: value})
-        except ConfigError:
-            return False
-        return True
 
     def _record(self, name: str, before: Value, after: Value, who: str, kind: str) -> None:
         file = _value(self._file, name) if name in _names(self._file) else None
@@ -204,10 +190,7 @@ class Tuning:
         self._upkeep.release()
 
     def _project(self, changed: Mapping[str, Value]) -> Project:
-        project = self._file
-        for name, value in changed.items():
-            project = _with(project, name, value)
-        return project
+        return _with_all(self._file, changed)
 
     def _require(self, name: str) -> None:
         known = _names(self._file)
@@ -216,6 +199,36 @@ class Tuning:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"these can be changed: {', '.join(known)}"
         raise DefiniteError(f"{name} is not a setting that can be changed while the warehouse is open", hint=hint)
+
+
+def left_changes(journal: Journal, file: Project) -> tuple[dict[str, Value], tuple[SettingChange, ...]]:
+    """Changes of a former owner: those that still hold, by name, and those that the project file ends, which says otherwise now."""
+    known = _names(file)
+    held: dict[str, Value] = {}
+    ended: list[SettingChange] = []
+    for name, body in {entry.body["name"]: entry.body for entry in journal.setting_changes()}.items():
+        if body["kind"] == "change":
+            stands = _value(file, name) if name in known else None
+            if name in known and stands == body["file"] and _fits(file, {**held, name: body["after"]}):
+                held[name] = body["after"]
+            else:
+                ended.append(SettingChange(name, body["after"], stands))
+    return held, tuple(ended)
+
+
+def _fits(file: Project, changed: Mapping[str, Value]) -> bool:
+    """Whether recorded values are still such that the settings may have."""
+    try:
+        _with_all(file, changed)
+    except ConfigError:
+        return False
+    return True
+
+
+def _with_all(project: Project, changed: Mapping[str, Value]) -> Project:
+    for name, value in changed.items():
+        project = _with(project, name, value)
+    return project
 
 
 def _names(project: Project) -> list[str]:

@@ -20,7 +20,7 @@ from headgate.clock import Clock
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, raise_all
-from headgate.runtime.engine import CAPTURE_WINDOW, Approve, Engine
+from headgate.runtime.engine import CAPTURE_WINDOW, Engine
 from headgate.runtime.flows.advice import FlowAdvice
 from headgate.runtime.flows.descriptions import Lineage, TableDescription, describe_tables, lineage_of
 from headgate.runtime.flows.explain import Explanation
@@ -39,7 +39,7 @@ from headgate.runtime.tables.jobs import Job
 from headgate.runtime.tables.stored import BatchViews, KeptViews, StoredTable
 from headgate.runtime.tables.tables import INTERNAL
 from headgate.scheduling.advisor import Advisor
-from headgate.scheduling.applying import Applying, Preview
+from headgate.scheduling.applying import Applying, ApproveOpening, Preview
 from headgate.scheduling.background import Background
 from headgate.scheduling.bound import Bound, Duration
 from headgate.scheduling.cutter import Cutter
@@ -53,7 +53,7 @@ from headgate.scheduling.session import Answer, Session
 from headgate.scheduling.showing import Catalogue
 from headgate.scheduling.status import WarehouseStatus, observe
 from headgate.scheduling.subscription import Subscription, Subscriptions
-from headgate.scheduling.tuning import Tuning
+from headgate.scheduling.tuning import Tuning, left_changes
 from headgate.warehouse.store import Step
 
 
@@ -68,7 +68,7 @@ class Warehouse:
         step: Step,
         progress: OnProgress | None = None,
         procedures: Sequence[Procedure] = (),
-        approve: Approve = lambda changes, flows: None,
+        approve: ApproveOpening = lambda changes, flows, settings: None,
         load: Callable[[], Project] | None = None,
         build_later: bool = False,
     ) -> None:
@@ -76,7 +76,16 @@ class Warehouse:
         self._closing = threading.RLock()
         self._fold_seconds = 0.0
         with ExitStack() as opened:
-            self._engine = engine = Engine(project, clock, takeover, step, progress, procedures, approve, build_later)
+            self._engine = engine = Engine(
+                project,
+                clock,
+                takeover,
+                step,
+                progress,
+                procedures,
+                lambda changes, flows, journal: approve(changes, flows, left_changes(journal, project)[1]),
+                build_later,
+            )
             opened.callback(lambda: engine.close(self._fold_seconds))
             self._cutter = Cutter(engine.sources, clock, CAPTURE_WINDOW, engine, engine.signal)
             opened.callback(self._cutter.close)
