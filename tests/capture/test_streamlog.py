@@ -272,7 +272,7 @@ def test_after_a_failed_sync_the_log_takes_nothing_more(
         with pytest.raises(OSError, match="the disk is broken"):
             fill(log, 1)
     assert log.durable == 1
-    with pytest.raises(CorruptWarehouse, match=r"takes nothing more.*open the warehouse again"):
+    with pytest.raises(CorruptWarehouse, match=r"is closed to writes.*open the warehouse again"):
         fill(log, 1)
     log.close()
 

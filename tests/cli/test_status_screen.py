@@ -126,7 +126,7 @@ def test_a_spark_that_was_started_again_is_told() -> None:
 
 
 def test_tables_that_are_made_again_after_an_opening_are_counted() -> None:
-    assert "opening: 12 of 30 tables are back at job 8" in screen(opening={"job": 8, "done": 12, "of": 30})
+    assert "opening: 12 of 30 tables restored to job 8" in screen(opening={"job": 8, "done": 12, "of": 30})
 
 
 def test_flows_that_are_still_to_be_built_are_named() -> None:

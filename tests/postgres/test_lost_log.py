@@ -108,7 +108,7 @@ def test_a_cursor_that_cannot_be_read_is_a_loss_with_a_remedy(
         pass
     cursor = tmp_path / "log/cursor"
     cursor.unlink() if damage == "missing" else cursor.write_bytes(cursor.read_bytes()[:-3])
-    with pytest.raises(SourceHistoryLost, match=r"cursor: how far this source was read is not known"):
+    with pytest.raises(SourceHistoryLost, match=r"cursor: the capture position is unknown"):
         logged(database, tmp_path / "log", "t").__enter__()
     connection.execute("DELETE FROM t WHERE id = 2")
     with logged(database, tmp_path / "log", "t", afresh=True) as source:

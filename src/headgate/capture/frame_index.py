@@ -71,7 +71,7 @@ class FrameIndex:
         """The frames with transactions in (after, upto]."""
         if after < self.trimmed:
             raise CorruptWarehouse(
-                f"the stream log begins after position {self.trimmed}, asked was for everything after {after}",
+                f"the stream log begins after position {self.trimmed}, positions after {after} were requested",
                 where=Location(str(self._folder)),
             )
         chosen = self._entries[bisect_right(self._positions, after) :]

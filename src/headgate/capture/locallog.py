@@ -468,7 +468,7 @@ class LocalLog(ReadableLog):
     def _require_usable(self) -> None:
         if self._broken is not None:
             raise CorruptWarehouse(
-                f"the stream log takes nothing more: {self._broken}",
+                f"the stream log is closed to writes: {self._broken}",
                 where=Location(str(self.folder)),
                 hint="open the warehouse again; what was acknowledged is kept",
             )

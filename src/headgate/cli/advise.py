@@ -14,7 +14,7 @@ from headgate.cli.reaching import reach
 @click.option(
     "--space",
     type=click.FloatRange(min=0),
-    help="σ: what building a result and its space count beside latency. [default: advising.space of the project, 0]",
+    help="σ: weight of build cost against latency. [default: advising.space of the project, 0]",
 )
 @json_option
 @service_options

@@ -68,7 +68,7 @@ def _opening(status: Status) -> Iterator[str]:
     # A service of an earlier version does not tell.
     if opening := status.get("opening"):
         if opening["done"] < opening["of"]:
-            yield f"opening: {opening['done']} of {count_text(opening['of'], 'table')} are back at job {opening['job']}"
+            yield f"opening: {opening['done']} of {count_text(opening['of'], 'table')} restored to job {opening['job']}"
         if unbuilt := opening.get("unbuilt"):
             yield f"opening: {count_text(len(unbuilt), 'flow')} still to be built: {', '.join(unbuilt)}"
 

@@ -127,7 +127,7 @@ def supervise(limits: RestartLimits | None = None) -> Worker:
         if pause is None:
             minutes = limits.within.total_seconds() / 60
             what = f"the service died {limits.deaths} times within {minutes:.0f} min, the last time: {why}"
-            for text in error_lines(what, hint="its log says more; what is committed is durable"):
+            for text in error_lines(what, hint="see its log; what is committed is durable"):
                 tell(text, err=True)
             sys.exit(RESTART)
         _LOGGER.error("event=worker_died pause=%.0f the service is started again: %s", pause, why)

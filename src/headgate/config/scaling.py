@@ -90,7 +90,7 @@ class ExtractScaling(Settings):
     @model_validator(mode="after")
     def _usable(self) -> ExtractScaling:
         if self.allowed <= NONE:
-            raise refuse("extract has no time at all", "give a limit, or a period, of more than 0s")
+            raise refuse("extract needs a limit or a period", "give a limit, or a period, of more than 0s")
         if self.limit is not None and self.period > NONE and self.limit > self.period:
             raise refuse("the limit is longer than the period", "reading must be done before the next period begins")
         return self

@@ -197,4 +197,4 @@ def _fatal(error: Exception) -> FatalProblem:
     if isinstance(error, HeadgateError):
         return FatalProblem(state_of(error), error.what, hint=error.advice)
     _LOGGER.error("a connection failed", exc_info=error)
-    return FatalProblem("XX000", "the service made a mistake", hint="its log says more")
+    return FatalProblem("XX000", "internal error", hint="see the service log")

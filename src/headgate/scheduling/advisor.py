@@ -176,7 +176,7 @@ class Advisor:
 
     # by itself
 
-    def look_now_and_then(self) -> None:
+    def review_if_due(self) -> None:
         """Starts a look where one is due; it runs beside the caller."""
         if time.monotonic() < self._due or self._is_closed or (self._mover is not None and self._mover.is_alive()):
             return

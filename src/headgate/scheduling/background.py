@@ -139,10 +139,10 @@ class Background:
                 self._leases.end_expired,
                 self._make_again,
                 self._tidy,
-                self._now_and_then,
+                self._run_minutely,
                 self._system_job,
                 self._materialize,
-                self._advisor.look_now_and_then,
+                self._advisor.review_if_due,
             )
             for step in steps:
                 self._attempt(step)
@@ -179,7 +179,7 @@ class Background:
         self._upkeep.arrange()
         self._upkeep.release()
 
-    def _now_and_then(self) -> None:
+    def _run_minutely(self) -> None:
         """What is done once a minute."""
         if time.monotonic() < self._minute_due:
             return

@@ -82,7 +82,7 @@ def choose(need: Need, floor: JobId, offers: Sequence[Offer]) -> ReuseJob | Join
         return ReuseJob(max(complete), f"job {max(complete)} is complete and fresh enough")
     if fit:
         oldest = min(offer.job for offer in fit)
-        return JoinJob(oldest, f"job {oldest} is fresh enough and on its way")
+        return JoinJob(oldest, f"job {oldest} is fresh enough and being processed")
     if any(offer.satisfies(need) for offer in offers):
         return CloseJob(f"the session has seen job {floor} already")
     behind = sorted(

@@ -430,7 +430,7 @@ class Scheduler:
         first = f"{trouble.advice}; " if trouble is not None and trouble.advice else ""
         return TooStale(
             f"no {wanted} could be made within {query.bound.deadline.total_seconds():g} s{gap}{why}",
-            hint=f"{first}allow a longer deadline or a larger max_staleness, or say WHEN STALE SERVE to get what there is",
+            hint=f"{first}allow a longer deadline or a larger max_staleness, or say WHEN STALE SERVE to accept a stale answer",
         )
 
     def _receipt(self, query: PendingQuery, job: JobId, as_of: Mapping[str, datetime]) -> Receipt:
@@ -491,7 +491,7 @@ class Scheduler:
 def _nothing_to_serve(query: PendingQuery) -> TooStale:
     return TooStale(
         f"there is no snapshot that all of {', '.join(query.tables)} hold, and a newer one could not be made: {query.missed}",
-        hint="ask again: the tables that lag behind are on their way; a larger retention: {jobs: …} holds snapshots longer",
+        hint="ask again: the tables that lag behind are being processed; a larger retention: {jobs: …} holds snapshots longer",
     )
 
 

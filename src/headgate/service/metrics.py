@@ -240,7 +240,7 @@ _OF_SOURCES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ...]
     ),
     (
         "headgate_source_loading_rows",
-        "First rows of the tables that are being loaded that are read.",
+        "Rows read by running initial loads.",
         lambda status: None if status.loading is None else status.loading.rows,
     ),
     (

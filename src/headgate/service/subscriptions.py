@@ -146,7 +146,7 @@ class SubscriptionEndpoint:
                 told = self._stopping if isinstance(error, Cancelled) else error
                 if not isinstance(told, HeadgateError):
                     _LOGGER.error("subscription to %s failed", subscription.table, exc_info=error)
-                    told = UnexpectedFailure("the service made a mistake", hint="its log says more")
+                    told = UnexpectedFailure("internal error", hint="see the service log")
                 said = in_words_for(headers, {"error": error_to_json(told), "status": status_of(told)})
                 await give(_event("problem", compact_json(said)), more=False)
         except TimeoutError:

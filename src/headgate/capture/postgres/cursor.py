@@ -52,6 +52,6 @@ class CursorFile(Generic[State]):
 
     def _damaged(self, why: str) -> SourceHistoryLost:
         return SourceHistoryLost(
-            f"how far this source was read is not known, because this file is damaged: {why}",
+            f"the capture position is unknown, because this file is damaged: {why}",
             where=Location(str(self.path)),
         )

@@ -47,9 +47,7 @@ class RetainedWal:
             f" {_megabytes(self.limit)}, so the replication slot {self._slot} was dropped"
         )
         _LOGGER.error("retained WAL: %s", self.alarm)
-        return SourceHistoryLost(
-            self.alarm, hint=f"{RESNAPSHOT}; mind that transactions that run for long hold WAL, too"
-        )
+        return SourceHistoryLost(self.alarm, hint=f"{RESNAPSHOT}; long transactions also retain WAL")
 
     def begun_anew(self) -> None:
         """There is a new slot, which holds nothing yet."""
