@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from pyspark.sql.types import DataType, IntegralType
 
-from headgate.dataflow.graph import Scan
+from headgate.dataflow.graph import Join, Node, Scan, scans, walk
 from headgate.dataflow.relation import UNTIL, Keys, Relation, column_list, quoted, same_values, select
 from headgate.delta.changes import JOB, WEIGHT
 from headgate.runtime.evaluation.file_relations import FileRelations
@@ -78,11 +79,18 @@ class WideInputs(Inputs):
         return self._views_of_changes[table.name]
 
     def _spans_of(self, table: StoredTable) -> Relation | None:
-        """The table's changes as spans; None when no row comes and goes within the batch."""
-        changes = self._changes(table) if self.batch.jobs > 1 else None
+        """The table's changes as spans; None when no row comes and goes within the batch and none of them meet."""
+        changes = self._changes(table)
         if changes is None:
             return None
         columns = table.spec.columns
+        if self.batch.jobs == 1:
+            # Of two tables that change, old rows never meet new ones.
+            text = (
+                f"SELECT {column_list(columns)}, IF({WEIGHT} > 0, {JOB}, 0L) AS {JOB}, 1L AS {WEIGHT},"
+                f" IF({WEIGHT} > 0, NULL, {JOB}) AS {UNTIL} FROM {changes.source}"
+            )
+            return Relation(f"({text})", columns, changes.rows, spanned=True) if self._changes_meet else None
         window = f"OVER (PARTITION BY {column_list(table.spec.key)} ORDER BY {JOB}, {WEIGHT})"
         steps = (
             f"(SELECT *, LAG({WEIGHT}) {window} AS __before, LEAD({WEIGHT}) {window} AS __next,"
@@ -102,6 +110,16 @@ class WideInputs(Inputs):
         odd, ends = (part[0].as_py() for part in self.views.collect(flags)[0].columns)
         return Relation(spans.source, columns, spans.rows, spanned=True) if ends and not odd else None
 
+    @cached_property
+    def _changes_meet(self) -> bool:
+        """Whether a join has changes on both sides."""
+
+        def is_changed(node: Node) -> bool:
+            return any(self._changes(self._table(scan)) is not None for scan in scans(node))
+
+        joins = (node for node in walk(self.batch.graph.root) if isinstance(node, Join))
+        return any(is_changed(node.left) and is_changed(node.right) for node in joins)
+
     def _stored(
         self, table: StoredTable, names: Mapping[str, str], keys: Keys | None, *, untouched: bool = False
     ) -> Relation | None:
@@ -115,7 +133,9 @@ class WideInputs(Inputs):
         if changes is not None:
             hashable = "collate" not in table.spec.schema.simpleString()
             same = same_values("w", "c", [(name, name) for name in table.spec.key], same_types=hashable)
-            source = f"(SELECT w.* FROM {source} w LEFT ANTI JOIN {changes.source} c ON {same})"
+            # The first change of a row that was there is that it goes.
+            gone = f"(SELECT {column_list(table.spec.key)} FROM {changes.source} WHERE {WEIGHT} < 0)"
+            source = f"(SELECT w.* FROM {source} w LEFT ANTI JOIN {gone} c ON {same})"
         outputs = ", ".join(f"{quoted(column)} AS {quoted(name)}" for name, column in names.items()) or "1 AS __one"
         return select(f"SELECT {outputs} FROM {source}", tuple(names))
 
