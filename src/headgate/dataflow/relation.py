@@ -25,6 +25,14 @@ def column_list(names: Iterable[str], qualifier: str | None = None) -> str:
     return ", ".join(prefix + quoted(name) for name in names)
 
 
+def hidden_number(value: int, nullable: str) -> str:
+    """A number that is no part of generated code, as literals are: for the next job's number all of it would be compiled again.
+
+    `nullable` is an expression that Spark cannot tell to be never NULL.
+    """
+    return f"get(array({value}L), 0 * CAST({nullable} IS NULL AS INT))"
+
+
 def same_values(left: str, right: str, pairs: Sequence[tuple[str, str]], *, same_types: bool = True) -> str:
     """The condition of a join on columns where NULL equals NULL.
 

@@ -172,6 +172,10 @@ class FileIndex:
         """Whether a file may have any values (one of NULLs only is known)."""
         return np.asarray(~self._is_ranged & (self._nulls != self.rows_of), dtype=np.bool_)
 
+    def has_outside(self, low: int, high: int) -> bool:
+        """Whether a file has no value between the two."""
+        return bool(((self.highs < low) | (self.lows > high)).any())
+
     def bytes_to_read(self, wanted: Wanted) -> int:
         """About how many bytes a lookup of the values reads: those of the row groups that may hold one."""
         found = self.pick(wanted)

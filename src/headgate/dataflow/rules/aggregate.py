@@ -35,7 +35,12 @@ def aggregate_delta(node: Aggregate, run: Run) -> Relation | None:
     if changes is None:
         return None
     run.keep_state(node, changes)
-    return _values(node, form, changes, f", {JOB}, {WEIGHT}")
+    return value_changes(node, form, changes)
+
+
+def value_changes(node: Aggregate, form: Running, state: Relation) -> Relation:
+    """The aggregate's changes, from those of its state."""
+    return _values(node, form, state, f", {JOB}, {WEIGHT}")
 
 
 def _values(node: Aggregate, form: Running, state: Relation, more: str) -> Relation:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.dataflow.relation import SIGNS, column_list, quoted
+from headgate.dataflow.relation import SIGNS, column_list, hidden_number, quoted
 from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT, JobId
 from headgate.delta.events import DELETE, OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED, UPSERT
 
@@ -62,16 +62,11 @@ def job_changes(
     """
     if job is None or (old is not None and (kinds.partial or kinds.truncated or kinds.observed)):
         return _steps(columns, key, _last_events(columns, key, events, old, kinds, JOB), (JOB,))
-    images = f"{column_list((*columns, COMMIT_AT))}, {_number(job)} AS {JOB}"
+    images = f"{column_list((*columns, COMMIT_AT))}, {hidden_number(job, COMMIT_AT)} AS {JOB}"
     events = f"(SELECT * EXCEPT ({JOB}), 0L AS {JOB} FROM {events})"
     last = _last_events(columns, key, events, None, kinds, JOB)
     came = f"SELECT {images}, 1L AS {WEIGHT} FROM {last} WHERE {OP} <> {DELETE}"
     return came if old is None else f"SELECT {images}, -1L AS {WEIGHT} FROM {old} UNION ALL {came}"
-
-
-def _number(value: int) -> str:
-    """A number that is no part of generated code, as literals are: for the next job's number all of it would be compiled again."""
-    return f"get(array({value}L), 0 * CAST({COMMIT_AT} IS NULL AS INT))"
 
 
 def _last_events(

@@ -15,6 +15,7 @@ from pyspark.sql.types import DataType, IntegralType
 
 from headgate.dataflow.graph import Aggregate, AsOfJoin, Node
 from headgate.dataflow.relation import SIGNS, Keys, Relation, column_list, netted, quoted, select
+from headgate.dataflow.rules.aggregate import value_changes
 from headgate.delta.changes import BEGINNING, COPY, JOB, ROW_HASH, WEIGHT
 from headgate.runtime.evaluation.file_relations import FileRelations, FolderMaker
 from headgate.runtime.evaluation.flow_batch import FlowBatch
@@ -49,6 +50,12 @@ class WideEvaluation(RuleRun):
             # Running sums change a group once in a job: no two rows cancel.
             delta = netted(delta)
         return None if delta is None else self._files.changes(delta, target.spec)
+
+    def know_state(self, node: Aggregate, changes: ChangeSet) -> None:
+        """Takes these changes of an aggregate's state, which were not found by its rule."""
+        view = self._views.of_frame(changes.frame(self._views.session))
+        relation = Relation(view, self._batch.states[node].spec.columns, changes.rows)
+        self._spans[node] = value_changes(node, self.graph.forms[node], relation)
 
     def _numbered(self, delta: Relation, target: StoredTable) -> Relation | None:
         """Weighted rows of a bag as single copies, each with its row hash and number."""

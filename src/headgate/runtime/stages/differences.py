@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructField
 
-from headgate.dataflow.relation import SIGNS, quoted, same_values
+from headgate.dataflow.relation import SIGNS, hidden_number, quoted, same_values
 from headgate.delta.changes import JOB, ROW_HASH, WEIGHT, JobId
 from headgate.runtime.rows.copies import nested_text
 from headgate.warehouse.spec import TableSpec
@@ -22,7 +22,7 @@ def difference_text(spec: TableSpec, text: str, stored: str, job: JobId) -> str:
         f"IF(__sign > 0, n.{quoted(name)}, o.{quoted(name)}) AS {quoted(name)}" for name in spec.columns
     )
     return (
-        f"SELECT {outputs}, {job}L AS {JOB}, __sign AS {WEIGHT} FROM (SELECT *, true AS __is FROM ({text})) n"
+        f"SELECT {outputs}, {hidden_number(job, '__is')} AS {JOB}, __sign AS {WEIGHT} FROM (SELECT *, true AS __is FROM ({text})) n"
         f" FULL OUTER JOIN (SELECT *, true AS __was FROM {stored}) o ON {same} {SIGNS}"
         f" WHERE NOT COALESCE(__is AND __was{equal}, false) AND IF(__sign > 0, __is, __was)"
     )

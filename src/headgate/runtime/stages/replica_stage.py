@@ -358,9 +358,10 @@ class ReplicaStage:
             old = views.matching(self.target, after, self.key, events, same_types=True)
             lead = self.target.spec.lead
             whole_numbers = isinstance(self.target.spec.schema[lead].dataType, IntegralType)
-            if old is not None and whole_numbers and (found_range := found.range_of(lead)) is not None:
+            between = found.range_of(lead) if old is not None and whole_numbers else None
+            if between is not None and self.target.main.newest_index.has_outside(*between):
                 # Of new keys that follow the old ones nothing is read.
-                old = f"(SELECT * FROM {old} WHERE {quoted(lead)} BETWEEN {found_range[0]} AND {found_range[1]})"
+                old = f"(SELECT * FROM {old} WHERE {quoted(lead)} BETWEEN {between[0]} AND {between[1]})"
         if by_job:
             job = jobs[0][0] if len(jobs) == 1 else None
             return replica.job_changes(self.columns, self.key, events, old, kinds, job=job)

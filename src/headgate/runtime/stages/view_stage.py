@@ -230,19 +230,12 @@ class ViewStage:
     def _derived(
         self, top: Aggregate, state: ChangeSet | None, after: JobId, upto: JobId, batch: Batch
     ) -> ChangeSet | None:
-        """The target's changes from those of its topmost state, of which each row makes at most one of the target."""
+        """The target's changes from those of its topmost state."""
         if state is None or not state.rows:
             return None
-        views = batch.bulk_views
-        changes = views.of_frame(state.frame(views.session))
-        tables = self._whole_inputs(upto, views)
-        parts = []
-        for weight in (1, -1):
-            rows = f"(SELECT * FROM {changes} WHERE {WEIGHT} = {weight})"
-            text = plain_sql(self.graph.root, tables, self.graph.sensitive, {top: (self.graph.forms[top], rows)})
-            names = column_list(self.target.spec.columns)
-            parts.append(f"SELECT {names}, {upto}L AS {JOB}, {weight}L AS {WEIGHT} FROM ({text})")
-        return batch.made(self.target.spec, " UNION ALL ".join(parts), after, upto)
+        evaluation = WideEvaluation(self._flow_batch(after, upto), batch.bulk_views, batch, state.rows)
+        evaluation.know_state(top, state)
+        return evaluation.result(self.target)
 
     @property
     def furthest(self) -> JobId:
