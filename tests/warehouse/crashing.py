@@ -64,7 +64,7 @@ def run(root: str, step: Callable[[str], None]) -> dict[str, VersionedTable]:
         ledger.append([("tables", body)])
         for table in tables.values():
             table.release(JobId(job))
-            table.vacuum([table.version])
+            table.vacuum()
     ledger.close()
     return tables
 

@@ -210,10 +210,15 @@ class DeltaStore:
     def vacuum(self, keep_versions: Iterable[int] = (), verify: Verify = unverified) -> int:
         """Deletes data files that no kept version names, and the log below all of them; returns how many went.
 
-        `verify` raises when this process is no longer the owner. It is asked after the files were listed: what was
-        listed before belongs to no later owner, so a pause at any point cannot cost that one a file.
+        Which files a kept version names is read from the log. `verify` raises when this process is no longer the owner. It is asked
+        after the files were listed: what was listed before belongs to no later owner, so a pause at any point cannot cost that one
+        a file.
         """
-        unneeded = self.unneeded(self.listed(), keep_versions)
+        listing = self.listed()
+        with self._lock:
+            unneeded = self.unneeded(
+                listing, {version: self.at(version) for version in {*keep_versions, self._version}}
+            )
         verify()
         return self.delete(unneeded)
 
@@ -223,11 +228,12 @@ class DeltaStore:
             attempts = frozenset(self._attempts)
         return Listing(attempts, self.folder.files(), self.folder.folders())
 
-    def unneeded(self, listing: Listing, keep_versions: Iterable[int]) -> Unneeded:
-        """What of the listing neither a kept version nor an attempt needs; it never will be needed again."""
+    def unneeded(self, listing: Listing, keep: Mapping[int, FileIndex]) -> Unneeded:
+        """What of the listing neither an attempt nor the current version needs, nor those to keep, with their files; it never will be
+        needed again. Reads nothing."""
         with self._lock:
-            versions = {*keep_versions, self._version}
-            named = {path for version in versions for path in self.at(version).paths}
+            versions = {**keep, self._version: self._index}
+            named = {path for index in versions.values() for path in index.paths}
             kept = {LOG, OVERLAY, *self._attempts, *listing.attempts}
         files = [
             file.name

@@ -13,7 +13,7 @@ One owner applies and materializes; any thread may read, on a state that never c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from threading import RLock
@@ -197,10 +197,6 @@ class VersionedTable:
         return {base.version for base in self._bases}
 
     # changes in, changes out
-
-    def staging(self) -> str:
-        """A new folder for Spark to write a large change set into; the table deletes it once nobody needs it."""
-        return self._staging.new_folder().address
 
     def apply(self, changes: ChangeSet | None, through: JobId, ranges: Ranges | None = None) -> None:
         """Takes the changes of exactly the jobs (self.through, through]; of some ranges, of the jobs that these lack."""
@@ -397,12 +393,12 @@ class VersionedTable:
             self._rows = SnapshotRows(spec, self.store.folder, self.limits)
             self._forget_some()
 
-    def vacuum(self, also_keep: Iterable[int] = (), verify: Verify = unverified) -> int:
-        """Deletes files that neither a reader nor one of the given versions needs; returns how many."""
-        # Readers need the lock: listing and deleting many files must not hold it.
+    def vacuum(self, verify: Verify = unverified) -> int:
+        """Deletes files that no reader needs; returns how many."""
+        # Readers need the lock: listing and deleting many files must not hold it, nor reading the log of kept versions.
         listing = self.store.listed()
         with self._lock:
-            unneeded = self.store.unneeded(listing, {*self.kept_versions(), *also_keep})
+            unneeded = self.store.unneeded(listing, {base.version: base.index for base in self._bases})
         verify()
         return self.store.delete(unneeded)
 
