@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -20,8 +21,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse, StorageFull
 from headgate.warehouse.base import FileLimits
+from headgate.warehouse.changes import TooManyRows
 from headgate.warehouse.compaction import DEPTH, plan
-from headgate.warehouse.files import FileWriter
+from headgate.warehouse.files import FileReader, FileWriter
 from headgate.warehouse.index import FileIndex, Wanted
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
@@ -93,6 +95,24 @@ def test_small_files_of_a_large_table_are_merged_over_several_folds() -> None:
     groups = plan(files, 64, limit=1_000)
     assert [len(group) for group in groups] == [8, 8]
     assert sum(len(group) for group in plan(files, 64)) == 40
+
+
+def test_no_more_rows_are_read_than_the_driver_may_hold(tmp_path: Path) -> None:
+    folder = Folder.at(str(tmp_path))
+    folder.child("attempt").create()
+    writer = FileWriter(folder, "attempt", LONG, rows_per_file=40, rows_per_group=10)
+    files = writer.write(pa.table({"k": np.arange(120), "v": np.arange(120) % 40}))
+    paths, reader = [each.path for each in files], FileReader(folder, LONG)
+    assert len(paths) == 3
+    assert reader.rows(paths, most_rows=120).num_rows == 120
+    with pytest.raises(TooManyRows) as raised:
+        reader.rows(paths, most_rows=25)
+    assert raised.value.rows == 30, "it read on"
+    # Only rows that match are held: few of very many are found.
+    few = reader.rows(paths, ("k", "v"), None, 25, lambda rows: rows.filter(pc.less(rows.column("v"), 5)))
+    assert sorted(few.column("k").to_pylist()) == [*range(5), *range(40, 45), *range(80, 85)]
+    with pytest.raises(TooManyRows):
+        reader.rows(paths, None, None, 25, lambda rows: rows.filter(pc.less(rows.column("v"), 30)))
 
 
 def test_files_grow_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

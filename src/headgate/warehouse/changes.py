@@ -6,7 +6,7 @@ nothing, so `rows` and `bytes` of a slice of files are upper bounds. Rows in mem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -28,6 +28,14 @@ from headgate.warehouse.local import empty_frame, local_frame
 from headgate.warehouse.problems import damaged
 from headgate.warehouse.spec import TableSpec, arrow_columns
 from headgate.warehouse.storage import Folder
+
+Matching = Callable[[pa.Table], pa.Table]
+"""Gives some of the rows, and of these the same when it is asked again."""
+
+
+def every(rows: pa.Table) -> pa.Table:
+    """The rows."""
+    return rows
 
 
 class TooManyRows(Exception):
@@ -220,15 +228,25 @@ def footer(path: str, folder: Folder) -> pq.FileMetaData:
 def read_files(files: tuple[str, ...], schema: pa.Schema, where: ds.Expression, most_rows: int) -> pa.Table:
     """Rows of Parquet files, NULL where one lacks a column, up to a number; a damaged file is named."""
     try:
-        found, rows = [], 0
-        for batch in files_dataset(files, schema).to_batches(filter=where):
-            rows += batch.num_rows
-            if rows > most_rows:
-                raise TooManyRows(rows)
-            found.append(batch)
-        return pa.Table.from_batches(found, schema)
+        return at_most(files_dataset(files, schema).to_batches(filter=where), schema, most_rows)
     except (OSError, pa.ArrowException) as error:
         raise find_damaged([Folder.at(file).path for file in files], Folder.at(files[0]), error) from error
+
+
+def at_most(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, most_rows: int, matching: Matching = every
+) -> pa.Table:
+    """The rows of the batches that match, at most so many; with one more, no further batch is read."""
+    found, rows = [], 0
+    for batch in batches:
+        rows += batch.num_rows
+        found.append(batch)
+        if rows > most_rows:
+            kept = matching(pa.Table.from_batches(found, schema))
+            found, rows = kept.to_batches(), kept.num_rows
+            if rows > most_rows:
+                raise TooManyRows(rows)
+    return matching(pa.Table.from_batches(found, schema))
 
 
 def files_dataset(files: Sequence[str], schema: pa.Schema) -> ds.Dataset:

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from headgate.errors import CorruptWarehouse
-from headgate.warehouse.changes import find_damaged
+from headgate.warehouse.changes import Matching, at_most, every, find_damaged
 from headgate.warehouse.index import FileIndex
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
@@ -59,16 +59,24 @@ class FileReader:
         self._fragments: dict[str, ds.ParquetFileFragment] = {}
 
     def rows(
-        self, paths: Sequence[str], columns: Sequence[str] | None = None, where: ds.Expression | None = None
+        self,
+        paths: Sequence[str],
+        columns: Sequence[str] | None = None,
+        where: ds.Expression | None = None,
+        most_rows: int | None = None,
+        matching: Matching = every,
     ) -> pa.Table:
-        """The rows of files for which `where` is true, in no order."""
+        """The rows of files for which `where` is true and which match, in no order; raises `TooManyRows` for more than `most_rows`."""
         names = list(columns) if columns is not None else self._schema.names
         if not paths:
             return self._schema.empty_table().select(names)
         fragments = [self._fragment(path) for path in paths]
         try:
             dataset = ds.FileSystemDataset(fragments, self._schema, self._format, self._folder.filesystem)
-            return dataset.to_table(columns=names, filter=where)
+            if most_rows is None:
+                return matching(dataset.to_table(columns=names, filter=where))
+            schema = pa.schema([self._schema.field(name) for name in names])
+            return at_most(dataset.to_batches(columns=names, filter=where), schema, most_rows, matching)
         except (OSError, pa.ArrowException) as error:
             for path in paths:
                 self._fragments.pop(path, None)

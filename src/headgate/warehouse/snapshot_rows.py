@@ -71,7 +71,7 @@ class SnapshotRows:
         if base.index.rows > most:
             raise TooManyRows(base.index.rows)
         changes = overlay.slice(base.through, job)
-        stored = self.reader.rows(base.index.paths)
+        stored = self.reader.rows(base.index.paths, most_rows=most)
         return stored if changes is None else with_images(stored, changes.read(most), self._spec, self._spec.columns)
 
     def lookup(
@@ -89,7 +89,7 @@ class SnapshotRows:
         needed = tuple(dict.fromkeys((*select, *lookup.columns, *self._spec.key)))
         if session is None or base.index.bytes_to_read(lookup.wanted) <= self._limits.lookup_bytes:
             paths = base.index.pick(lookup.wanted).paths
-            stored = lookup.matching(self.reader.rows(paths, needed, lookup.where))
+            stored = self.reader.rows(paths, needed, lookup.where, most, lookup.matching)
         else:
             stored = stored_rows(lookup, base.index.pick(lookup.wanted), needed, self._folder, session, most)
         if stored.num_rows > most:
