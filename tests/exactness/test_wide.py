@@ -253,6 +253,39 @@ def test_a_narrow_batch_is_halved_when_its_groups_would_be_computed_from_too_man
     assert batches == [(0, 1), (1, 5), (1, 3), (3, 5)]
 
 
+def test_jobs_that_together_are_too_many_for_the_driver_are_one_batch_in_files(world: MakeWorld) -> None:
+    views = [view for view in VIEWS if view.name in ("running", "touched")]
+    limits = {"batch_rows": 20, "small_table_rows": 1}
+    found = world({"l": TABLES["l"]}, [Dimension("versions", "l")], views, limits)
+    found.step(Insert("l", {"id": 0, "k": 0, "v": 0, "x": 0.0}))
+    for job in range(3):
+        found.commit(*(Insert("l", {"id": n % 11, "k": n % 4, "v": n + job, "x": 0.5}) for n in range(job, job + 9)))
+        found.close_job()
+    found.refresh()
+    found.check_all()
+    taken = {run.stage: run for run in found.warehouse._engine.executor.runs if run.upto > 1}
+    assert {(run.after, run.upto) for run in taken.values()} == {(1, found.warehouse.newest_job)}
+    told = f"27 changes, of {limits['batch_rows']} that the driver may hold (limits.batch_rows)"
+    assert str(taken["s.l"].choice) == f"wide: {told}"
+    assert str(taken["versions"].choice) == f"wide: as s.l, {told}"
+    assert not any(str(run.choice).startswith("narrow") for run in taken.values())
+
+
+def test_a_range_of_a_table_is_taken_in_files_when_all_events_are_too_many_for_the_driver(world: MakeWorld) -> None:
+    # The driver would read all of them to find those of the range.
+    table = Table({"k": "bigint", "v": "int"}, ("k",))
+    summed = View("summed", "SELECT k, sum(v) AS s FROM s.t GROUP BY k")
+    ranges = {"t": {"column": "k", "bounds": [10, 20]}}
+    found = world({"t": table}, [], [summed], {"batch_rows": 20, "small_table_rows": 1}, ranges)
+    found.commit(*(Insert("t", {"k": number, "v": 1}) for number in range(30)))
+    found.close_job()
+    found.bring("summed", [1])
+    (taken,) = (run for run in found.warehouse._engine.executor.runs if run.stage == "s.t")
+    assert taken.ranges == {1} and str(taken.choice).startswith("wide: 30 changes, of 20")
+    found.refresh()
+    found.check_all()
+
+
 def test_few_rows_that_match_very_many_go_on_in_files(world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each side, and what is looked up of it, is few: only what they make together is more than the driver may hold.
     most, each = 650, 32

@@ -35,9 +35,12 @@ def test_the_way_that_takes_least_is_chosen(seconds: dict[Way, float], rows: int
 def test_a_forced_way_is_taken_wherever_it_is_possible() -> None:
     ways = Ways(100, RECOMPUTE)
     assert ways.choose("flow", 1, recomputed_rows=10).way is RECOMPUTE
-    assert ways.choose("replica", 1).way is NARROW
+    assert ways.choose_for_events("replica", 1, 0).way is NARROW
     ways.forced = WIDE
-    assert ways.choose("replica", 1).way is WIDE
+    assert ways.choose_for_events("replica", 1, 0).way is WIDE
+    ways.forced = NARROW
+    assert ways.choose("flow", 100, recomputed_rows=10).way is not NARROW
+    assert ways.choose_for_events("replica", 100, 0).way is WIDE
 
 
 def test_of_a_stage_of_which_nothing_is_known_few_rows_are_narrow_and_many_of_a_large_table_wide() -> None:
@@ -47,9 +50,12 @@ def test_of_a_stage_of_which_nothing_is_known_few_rows_are_narrow_and_many_of_a_
     assert ways.choose("flow", 600_000, recomputed_rows=600_000).way is RECOMPUTE
 
 
-def test_what_has_no_query_is_narrow_while_the_driver_may_hold_its_rows() -> None:
+def test_a_replica_is_narrow_while_the_driver_may_hold_its_events_and_its_dimensions_take_its_way() -> None:
     ways = Ways(100)
-    assert (ways.choose("replica", 99).way, ways.choose("replica", 100).way) == (NARROW, WIDE)
+    assert [ways.choose_for_events("replica", rows, 0).way for rows in (99, 100)] == [NARROW, WIDE]
+    assert str(ways.choose_for_events("replica", 9, 7)) == "wide: 7 of 9 changes came in files"
+    ways.follow("dimension", "replica")
+    assert str(ways.last["dimension"]) == "wide: as replica, 7 of 9 changes came in files"
 
 
 def test_jobs_are_recomputed_one_by_one_and_cost_so_much() -> None:

@@ -187,7 +187,7 @@ class Engine:
             self.settings,
         )
         self.loads = Loads(self.sources, self.signal, self.flows.with_history)
-        self.executor = Executor(self.flows, self.tables, self.sources, batches, self.signal)
+        self.executor = Executor(self.flows, self.tables, batches, self.signal)
         self.upkeep = Upkeep(
             self.settings,
             journal,

@@ -21,7 +21,6 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 
-from headgate.capture.source import Source
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, FlowFailed
 from headgate.ranges.key_set import KeySet
@@ -32,7 +31,7 @@ from headgate.runtime.signal import Signal
 from headgate.runtime.spark.pools import pool
 from headgate.runtime.spark.threads import DaemonThreads
 from headgate.runtime.stages.batch import Batch, BatchFactory
-from headgate.runtime.stages.maintenance import advance, batch_ends, run_stages
+from headgate.runtime.stages.maintenance import advance, run_stages
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage, aligned_of, runs_whole, tables_of, within, zone_of
 from headgate.runtime.stages.view_stage import ViewStage
@@ -43,6 +42,8 @@ from headgate.runtime.tables.tables import Tables
 _LOGGER = logging.getLogger(__name__)
 
 _REMEMBERED_RUNS = 10_000
+MOST_JOBS = 1_000
+"""Of one batch: the query that tells the events of a wide one their jobs has a part for each."""
 MOST_STAGES = 32
 """Stages that run at the same time: they wait for Spark most of the time, and their small queries are run together."""
 
@@ -67,13 +68,11 @@ class Executor:
         self,
         flows: FlowSet,
         tables: Tables,
-        sources: Mapping[str, Source],
         batches: BatchFactory,
         signal: Signal,
     ) -> None:
         self._flows = flows
         self._tables = tables
-        self._sources = sources
         self._batches = batches
         self.ways = batches.ways
         self._signal = signal
@@ -300,7 +299,8 @@ class Executor:
             zones = [zone for stage in stages if (zone := zone_of(stage)) is not None]
             # Stages that share a zone take each job together.
             each_job = len(set(zones)) < len(zones)
-            for end in range(after + 1, upto + 1) if each_job else self._ends(after, upto):
+            step = 1 if each_job else MOST_JOBS
+            for end in (*range(after + step, upto, step), upto):
                 failed |= run_stages(stages, JobId(end), self._batches, self._flows.flow_of, left)
             with self._changed:
                 self._failures = {
@@ -358,11 +358,6 @@ class Executor:
         if idle:
             # What nothing has changed for takes less than starting it.
             self._threads.submit(partial(self._work, idle))
-
-    def _ends(self, after: JobId, upto: JobId, share: float = 1.0) -> list[JobId]:
-        """Where batches end that take about this share of the rows."""
-        many_rows = int(self._batches.many_rows / share)
-        return batch_ends(self._batches.chain, self._sources.values(), after, upto, many_rows)
 
     def _reach(self, stage: Stage) -> tuple[Ranges, JobId] | None:
         """The ranges of the stage that can go on now, and the job that they can go to; called with the lock held.
@@ -478,9 +473,8 @@ class Executor:
         try:
             parts = self._flows.parts_of(stage.name) if len(alongside) > 1 else ()
             with self._batches.open(None if weight is None else pool(weight), alongside, parts) as batch:
-                share = len(ranges) / len(stage.target.ranges)
                 whole = zone_of(stage) is not None or part.target.missing
-                end = reach if whole else self._ends(after, reach, share)[0]
+                end = reach if whole else JobId(min(reach, after + MOST_JOBS))
                 try:
                     advance(part, end, batch, self._flows.flow_of(stage))
                 except FlowFailed:

@@ -70,6 +70,7 @@ class DimensionStage:
         found = self._replica.transaction_changes(after, upto, batch)
         if found is None:
             return None, None
+        batch.factory.ways.follow(self.name, self._replica.name)
         if self.log is None:
             return None, self._changes(found, after, upto, batch)
         return self._histories(self.log, found, after, upto, batch)

@@ -1,6 +1,6 @@
 """Maintenance: brings tables from their own job to a newer one, stage by stage, in the order of the graph.
 
-All closed jobs that wait run as one batch, except that a job with very many rows is a batch of its own. A stage applies a
+All closed jobs that wait run as one batch, of any number of rows: a stage takes one of very many rows in files (`ways`). It applies a
 batch to its tables whole or not at all. When one fails, its batch is halved until the failing job stands alone: earlier
 jobs are complete, that job is named, stages that do not depend on it go on. A full disk or a damaged file is not the
 flow's failure: it ends the run and is raised as what it is.
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from headgate.capture.source import Source
 from headgate.dataflow.flow import Flow
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse, FlowFailed, HeadgateError, HistoryLost, TransientError
@@ -25,7 +24,6 @@ from headgate.runtime.stages.batch import Batch, BatchFactory
 from headgate.runtime.stages.procedures import CallFailed
 from headgate.runtime.stages.stage import Stage, steps, within
 from headgate.runtime.stages.view_stage import ViewStage
-from headgate.runtime.tables.jobs import JobChain
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spark_errors import condition_of, reason_of
 from headgate.warehouse.storage import Folder
@@ -33,29 +31,6 @@ from headgate.warehouse.storage import Folder
 
 class SparkTrouble(TransientError):
     """Spark lost what it worked with, more than once in a row."""
-
-
-def batch_ends(chain: JobChain, sources: Iterable[Source], after: JobId, upto: JobId, many_rows: int) -> list[JobId]:
-    """The jobs at which batches end, so that none but a single job has more rows than `many_rows`."""
-    rows = [0] * (upto - after)
-    for source in sources:
-        pairs = chain.job_positions(source.name, after, upto)
-        before = chain.position(source.name, after)
-        for place, (_, position) in enumerate(pairs):
-            # A table that lags behind others can be at a job from before the log's beginning.
-            rows[place] += source.log.rows_held(before, position)
-            before = position
-    ends: list[JobId] = []
-    total = 0
-    for place, count in enumerate(rows):
-        job = JobId(after + 1 + place)
-        if total and total + count >= many_rows:
-            ends.append(JobId(job - 1))
-            total = 0
-        total += count
-    if upto > after:
-        ends.append(upto)
-    return ends
 
 
 def run_stages(

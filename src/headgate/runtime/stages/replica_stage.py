@@ -7,7 +7,6 @@ number from its transaction's position and its own place in it, and nothing is l
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,17 +61,13 @@ class ReplicaStage:
         self.key = target.spec.key
         self._keys = keys
         self._ranges = ranges
-        self._share = 1.0
-        """Which part of the table's events the stage is expected to take."""
 
     def within(self, ranges: Ranges) -> ReplicaStage:
         """The stage for some ranges of its target."""
         division = self.target.division
         if division is None or ranges == self.target.ranges:
             return self
-        part = ReplicaStage(self.source, self.table, self.target.within(ranges), division.within(ranges), ranges)
-        part._share = len(ranges) / division.map.count
-        return part
+        return ReplicaStage(self.source, self.table, self.target.within(ranges), division.within(ranges), ranges)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -210,11 +205,10 @@ class ReplicaStage:
         """Decided once per batch, for the replica and its dimensions."""
         place = (self.name, self._ranges, after, upto)
         if place not in batch.wide_replicas:
+            # Also of a table whose other ranges have most of them, all events come out of the log.
             size = self.size(after, upto, batch.factory.chain)
-            rows = math.ceil(size.rows * self._share)
-            batch.wide_replicas[place] = size.rows > 0 and (
-                size.in_files > 0 or batch.factory.ways.choose(self.name, rows).way is Way.WIDE
-            )
+            choose = batch.factory.ways.choose_for_events
+            batch.wide_replicas[place] = size.rows > 0 and choose(self.name, size.rows, size.in_files).way is Way.WIDE
         return batch.wide_replicas[place]
 
     def size(self, after: JobId, upto: JobId, chain: JobChain) -> Size:

@@ -4,9 +4,9 @@
     wide        rows are files, which executors read and write; the same rules
     recompute   the query as written, at each job, and the difference from what the table holds
 
-The way that takes least time is chosen. What a way takes is a line, so many seconds and so many for each row, which is fitted to
-what the stage's batches took; rows are the changed ones, and those that the query reads where it is recomputed. Rows in the driver
-are bounded: of more, a batch is never narrow.
+Of a view, the way that takes least time is chosen. What a way takes is a line, so many seconds and so many for each row, which is
+fitted to what the stage's batches took; rows are the changed ones, and those that the query reads where it is recomputed. A replica
+is narrow wherever it can be, and its dimensions take its way. Rows in the driver are bounded: of more, a batch is never narrow.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _LOGGER = logging.getLogger(__name__)
 _KEPT = 0.97
 """How much what was observed counts after each later observation."""
 _MANY_ROWS = 200_000.0
+_FORCED = "limits.way says so"
 
 
 class Way(StrEnum):
@@ -138,20 +139,11 @@ class Ways:
         self._written = dict(self._learnt)
         self._lock = Lock()
 
-    def choose(self, stage: str, rows: int, *, recomputed_rows: int | None = None, jobs: int = 1) -> WayChoice:
-        """The way for a batch of changed rows.
-
-        `recomputed_rows` are the rows that the query as written would read, for each of the jobs; None where there is no query.
-        """
+    def choose(self, stage: str, rows: int, *, recomputed_rows: int, jobs: int = 1) -> WayChoice:
+        """The way for a view's batch of changed rows; `recomputed_rows` are those that its query would read, for each of the jobs."""
         with self._lock:
-            if self._can_force(rows, recomputed_rows) and self.forced is not None:
-                choice = WayChoice(self.forced, "limits.way says so")
-            elif recomputed_rows is None:
-                # What is not a query over tables is narrow wherever it can be: rows are looked up or appended, and that is all.
-                way = Way.NARROW if rows < self.most_rows else Way.WIDE
-                choice = WayChoice(
-                    way, f"{rows:,} changes, of {self.most_rows:,} that the driver may hold (limits.batch_rows)"
-                )
+            if self.forced is not None and (self.forced is not Way.NARROW or rows < self.most_rows):
+                choice = WayChoice(self.forced, _FORCED)
             else:
                 learnt = self._learnt.get(stage, Learnt())
                 seconds = {way: learnt.estimate(way, rows) for way in (Way.NARROW, Way.WIDE)}
@@ -160,10 +152,28 @@ class Ways:
             self.last[stage] = choice
             return choice
 
-    def _can_force(self, rows: int, recomputed_rows: int | None) -> bool:
-        if self.forced is Way.RECOMPUTE:
-            return recomputed_rows is not None
-        return self.forced is not Way.NARROW or rows < self.most_rows
+    def choose_for_events(self, stage: str, rows: int, in_files: int) -> WayChoice:
+        """The way for a replica's batch of events, of which some lie in files that only executors read.
+
+        It is narrow wherever it can be: rows are looked up or appended, and that is all.
+        """
+        with self._lock:
+            if in_files:
+                choice = WayChoice(Way.WIDE, f"{in_files:,} of {rows:,} changes came in files")
+            elif rows >= self.most_rows or self.forced is not Way.WIDE:
+                way = Way.NARROW if rows < self.most_rows else Way.WIDE
+                most = f"{self.most_rows:,} that the driver may hold (limits.batch_rows)"
+                choice = WayChoice(way, f"{rows:,} changes, of {most}")
+            else:
+                choice = WayChoice(Way.WIDE, _FORCED)
+            self.last[stage] = choice
+            return choice
+
+    def follow(self, stage: str, other: str) -> None:
+        """Notes that a batch is taken in the way that another stage took, whose rows it reads."""
+        with self._lock:
+            choice = self.last[other]
+            self.last[stage] = WayChoice(choice.way, f"as {other}, {choice.reason}")
 
     def widen(self, stage: str, rows: int) -> Way:
         """The way of a batch that was to be narrow, of which the driver would have to hold so many rows."""
