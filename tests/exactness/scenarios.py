@@ -63,8 +63,8 @@ Action = Commit | Forced | Move | str
 REGIMES = (
     Regime("tables read whole", {"small_table_rows": 1000}),
     Regime("rows looked up", {"small_table_rows": 1}),
-    Regime("some tables read whole, others looked up", {"small_table_rows": 3}),
-    Regime("many jobs in a batch", {"small_table_rows": 1}, batch_percent=80),
+    Regime("some tables read whole, others looked up", {"small_table_rows": 3}, draws_ways=True),
+    Regime("many jobs in a batch", {"small_table_rows": 1}, batch_percent=80, draws_ways=True),
     Regime("every batch in another way", {"small_table_rows": 1, "batch_rows": 8}, batch_percent=60, draws_ways=True),
     Regime("folded after every job", {"small_table_rows": 1}, fold_percent=100, batch_percent=10),
     Regime("results stored elsewhere", {"small_table_rows": 1}, batch_percent=50, moves=3),

@@ -28,6 +28,9 @@ EXAMPLES = int(os.environ.get("HEADGATE_EXAMPLES", 2 * len(REGIMES)))
 def test_every_flow_is_exact_at_every_job(
     oracle: SparkSession, tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wide_inputs, "ROWS_PER_CHANGE", 1)
-    found = scenario(Chooser(random.Random(f"{SEED} {number}")), REGIMES[number % len(REGIMES)])
+    chooser = Chooser(random.Random(f"{SEED} {number}"))
+    # Wide batches read tables whole or look rows up, and skip row groups or not.
+    monkeypatch.setattr(wide_inputs, "ROWS_PER_CHANGE", chooser.number(0, 1))
+    monkeypatch.setattr(wide_inputs, "MANY_ROWS", chooser.pick((0, wide_inputs.MANY_ROWS)))
+    found = scenario(chooser, REGIMES[number % len(REGIMES)])
     found.run(tmp_path, oracle)

@@ -77,8 +77,9 @@ def change(choice: random.Random) -> Change:
 def test_ranges_at_different_jobs_are_exact(
     oracle: SparkSession, tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wide_inputs, "ROWS_PER_CHANGE", 1)
     choice = random.Random(f"ranges {SEED} {number}")
+    monkeypatch.setattr(wide_inputs, "ROWS_PER_CHANGE", choice.randint(0, 1))
+    monkeypatch.setattr(wide_inputs, "MANY_ROWS", choice.choice((0, wide_inputs.MANY_ROWS)))
     limits = {"rows_per_file": 4, "small_table_rows": choice.choice((1, 1000)), "batch_rows": 50}
     views = [*choice.sample(VIEWS[:8], 3), *choice.sample(VIEWS[8:12], 1)]
     wanted = [view for view in VIEWS if view in views or view.name in ALWAYS]
