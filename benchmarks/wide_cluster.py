@@ -3,8 +3,8 @@
 The driver, with a heap of 1 GB, is a process of its own; executors have one core each. One job updates some of the rows of a
 table that two flows read.
 
-    driver_growth           from a tenth of the changes to all: live heap after a collection, Arrow's peak, and the most that
-                            Python had resident, each beyond nothing
+    driver_growth           from a tenth of the changes to all: live heap after a collection, the most that Arrow had taken and
+                            Python had resident during the job
     driver_cpu_share        of the processor seconds of driver and executors during the job, the driver's
     longest_task_vs_mean    of the stage with the most work
     scale_out               seconds with one executor over those with two
@@ -32,6 +32,8 @@ ROOT = Path(__file__).parent.parent
 ROWS = {"tiny": 40_000, "small": 2_000_000, "full": 10_000_000}
 """Of the table; the larger job changes all of them, the smaller a tenth."""
 CHUNK = 50_000
+MEBIBYTE = 1 << 20
+"""Less than this counts as this: nothing would grow out of bounds to little."""
 FLOWS = """
 CREATE MATERIALIZED VIEW by_place AS SELECT place, COUNT(*) AS n, SUM(amount) AS amount FROM shop.facts GROUP BY place;
 CREATE MATERIALIZED VIEW named AS
@@ -54,7 +56,9 @@ def cluster_figures(folder: Path, scale: str) -> dict[str, object]:
     few, many = found["few"], found["many"]
     one = found.get("one_executor")
     return {
-        "driver_growth": {part: many[part] / few[part] for part in ("heap", "arrow", "python")},
+        "driver_growth": {
+            part: max(MEBIBYTE, many[part]) / max(MEBIBYTE, few[part]) for part in ("heap", "arrow", "python")
+        },
         "driver_bytes": {part: [few[part], many[part]] for part in ("heap", "arrow", "python")},
         "driver_cpu_share": many["driver_cpu"] / (many["driver_cpu"] + many["executor_cpu"]),
         "longest_task_vs_mean": many["longest_task_vs_mean"],
@@ -140,7 +144,6 @@ def drive(place: Path, master: str, rows: int, changed: int) -> None:
         with source.transaction() as transaction:
             for chunk in _facts(rows, changed, 1):
                 transaction.insert_many("facts", chunk)
-        pool = pa.default_memory_pool()
         with Resident() as resident:
             mark()
             began, spent = _now(), processor_seconds()
@@ -159,7 +162,7 @@ def drive(place: Path, master: str, rows: int, changed: int) -> None:
             "seconds": seconds,
             "driver_cpu": driver_cpu,
             "heap": heap,
-            "arrow": pool.max_memory(),
+            "arrow": resident.arrow_peak,
             "python": resident.peak,
             "longest_task_vs_mean": _longest_vs_mean(place / "events", began_at=resident.began_at),
         }
@@ -197,12 +200,12 @@ def _live_heap(session: Any) -> int:
 
 
 class Resident:
-    """The most memory that this process has resident while the block runs."""
+    """The most memory that this process has resident, and Arrow has taken, while the block runs."""
 
     def __enter__(self) -> Resident:
         import time
 
-        self.peak = 0
+        self.peak = self.arrow_peak = 0
         self.began_at = time.time()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -215,8 +218,9 @@ class Resident:
 
     def _look(self) -> None:
         page = os.sysconf("SC_PAGE_SIZE")
-        while not self._done.wait(0.05):
+        while not self._done.wait(0.01):
             self.peak = max(self.peak, int(Path("/proc/self/statm").read_text().split()[1]) * page)
+            self.arrow_peak = max(self.arrow_peak, pa.total_allocated_bytes())
 
 
 def _longest_vs_mean(folder: Path, began_at: float) -> float:
