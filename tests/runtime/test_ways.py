@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.runtime.stages.ways import Learnt, Way, Ways, cheapest
+from headgate.runtime.stages.ways import StageCosts, Way, Ways, cheapest
 
 NARROW, WIDE, RECOMPUTE = Way
 
@@ -64,7 +64,7 @@ def test_jobs_are_recomputed_one_by_one_and_cost_so_much() -> None:
 
 
 def test_estimates_follow_what_batches_took() -> None:
-    learnt = Learnt()
+    learnt = StageCosts()
     for _ in range(50):
         for rows in (100, 1_000, 100_000):
             learnt = learnt.with_one(NARROW, rows, 0.5 + rows * 1e-4)
@@ -74,7 +74,7 @@ def test_estimates_follow_what_batches_took() -> None:
 
 def test_small_batches_tell_little_about_large_ones() -> None:
     for seconds in (0.5, 20.0):
-        learnt = Learnt()
+        learnt = StageCosts()
         before = learnt.estimate(WIDE, 1_000_000) - learnt.estimate(WIDE, 0)
         for _ in range(100):
             learnt = learnt.with_one(WIDE, 500, seconds)

@@ -30,7 +30,7 @@ from headgate.dataflow.graph import (
 )
 from headgate.dataflow.reference import plain_sql
 from headgate.dataflow.typed_graph import TypedGraph
-from headgate.runtime.stages.ways import BEFORE, Way, Ways
+from headgate.runtime.stages.ways import EXPECTED, Way, Ways
 from headgate.runtime.tables.stored import BatchViews, StoredTable
 
 WORK: Mapping[type[Node], float] = {
@@ -168,7 +168,7 @@ class OperatorCosts:
         for node in reversed(self._nodes[:-1]):
             if (found := self._measured_incremental(node)) is not None:
                 return found * self._work[root] / self._work[node]
-        return min(BEFORE[way].seconds(self._rows_for(way)) for way in (Way.NARROW, Way.WIDE))
+        return min(EXPECTED[way].seconds(self._rows_for(way)) for way in (Way.NARROW, Way.WIDE))
 
     def _rows_for(self, way: Way) -> int:
         return self.rows if way is Way.RECOMPUTE else self.changed_rows

@@ -167,7 +167,7 @@ class ReplicaStage:
                 batch.transaction_changes[place] = self._transaction_changes(after, upto, batch)
             except TooManyRows as error:
                 self.widen(after, upto, batch, error)
-                batch.transaction_changes[place] = self._from_files(after, upto, batch)
+                batch.transaction_changes[place] = self._transactions_in_files(after, upto, batch)
         return batch.transaction_changes[place]
 
     def widen(self, after: JobId, upto: JobId, batch: Batch, error: TooManyRows) -> None:
@@ -179,7 +179,7 @@ class ReplicaStage:
 
     def _transaction_changes(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges | None:
         if self.is_wide(after, upto, batch):
-            return self._from_files(after, upto, batch)
+            return self._transactions_in_files(after, upto, batch)
         positions = self._positions(after, upto, batch.factory.chain)
         table = None if positions is None else self.source.log.read(self.table, *positions).table
         if table is None:
@@ -302,7 +302,7 @@ class ReplicaStage:
 
     # what the driver does not hold
 
-    def _from_files(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges:
+    def _transactions_in_files(self, after: JobId, upto: JobId, batch: Batch) -> TransactionChanges:
         events = self._event_files(after, upto, batch)
         views, schema = batch.bulk_views, self._schema()
         with events.damage_named():

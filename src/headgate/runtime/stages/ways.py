@@ -56,7 +56,7 @@ class Line:
         return self.fixed + self.per_row * rows
 
 
-BEFORE: Mapping[Way, Line] = {
+EXPECTED: Mapping[Way, Line] = {
     Way.NARROW: Line(0.2, 40e-6),
     Way.WIDE: Line(3.0, 10e-6),
     Way.RECOMPUTE: Line(1.2, 8e-6),
@@ -93,27 +93,27 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class StageCosts:
     """What a stage's batches took."""
 
     fits: Mapping[Way, Fit] = field(default_factory=dict)
 
-    def with_one(self, way: Way, rows: float, seconds: float) -> Learnt:
-        return Learnt({**self.fits, way: self.fits.get(way, Fit()).with_one(BEFORE[way], rows, seconds)})
+    def with_one(self, way: Way, rows: float, seconds: float) -> StageCosts:
+        return StageCosts({**self.fits, way: self.fits.get(way, Fit()).with_one(EXPECTED[way], rows, seconds)})
 
     def estimate(self, way: Way, rows: float) -> float:
         """The seconds of a batch. What other ways took before the first row, beyond what is expected, this one takes as well."""
-        others = [(BEFORE[other], fit) for other, fit in self.fits.items() if other != way]
+        others = [(EXPECTED[other], fit) for other, fit in self.fits.items() if other != way]
         delay = max([0.0, *(fit.line(before).fixed - before.fixed for before, fit in others)])
-        expected = replace(BEFORE[way], fixed=BEFORE[way].fixed + delay)
+        expected = replace(EXPECTED[way], fixed=EXPECTED[way].fixed + delay)
         return self.fits.get(way, Fit()).line(expected).seconds(rows)
 
     def body(self) -> dict[str, Any]:
         return {way: astuple(fit) for way, fit in self.fits.items()}
 
     @staticmethod
-    def from_body(body: Mapping[str, Any]) -> Learnt:
-        return Learnt({Way(way): Fit(*sums) for way, sums in body.items()})
+    def from_body(body: Mapping[str, Any]) -> StageCosts:
+        return StageCosts({Way(way): Fit(*sums) for way, sums in body.items()})
 
 
 def cheapest(seconds: Mapping[Way, float], rows: int, most_rows: int) -> WayChoice:
@@ -135,7 +135,7 @@ class Ways:
         self.last: dict[str, WayChoice] = {}
         """By stage the latest choice."""
         self._file = file
-        self._learnt: dict[str, Learnt] = {} if file is None else _read(file)
+        self._learnt: dict[str, StageCosts] = {} if file is None else _read(file)
         self._written = dict(self._learnt)
         self._lock = Lock()
 
@@ -145,7 +145,7 @@ class Ways:
             if self.forced is not None and (self.forced is not Way.NARROW or rows < self.most_rows):
                 choice = WayChoice(self.forced, _FORCED)
             else:
-                learnt = self._learnt.get(stage, Learnt())
+                learnt = self._learnt.get(stage, StageCosts())
                 seconds = {way: learnt.estimate(way, rows) for way in (Way.NARROW, Way.WIDE)}
                 seconds[Way.RECOMPUTE] = jobs * learnt.estimate(Way.RECOMPUTE, recomputed_rows)
                 choice = cheapest(seconds, rows, self.most_rows)
@@ -185,14 +185,14 @@ class Ways:
     def expected(self, stage: str, rows: int, changed_rows: int) -> dict[Way, float]:
         """The seconds of a job in each way; `rows` are those that the query as written reads."""
         with self._lock:
-            learnt = self._learnt.get(stage, Learnt())
+            learnt = self._learnt.get(stage, StageCosts())
         return {way: learnt.estimate(way, rows if way is Way.RECOMPUTE else changed_rows) for way in Way}
 
     def measured(self, stage: str, way: Way, rows: float) -> float | None:
         """The seconds of a batch as batches of that stage and way took; None where there were none."""
         with self._lock:
-            fit = self._learnt.get(stage, Learnt()).fits.get(way)
-        return None if fit is None else fit.line(BEFORE[way]).seconds(rows)
+            fit = self._learnt.get(stage, StageCosts()).fits.get(way)
+        return None if fit is None else fit.line(EXPECTED[way]).seconds(rows)
 
     def average(self, stage: str, way: Way, rows: float) -> float | None:
         """The seconds that batches of that stage and way took, in proportion to their rows; None where there were none.
@@ -200,13 +200,13 @@ class Ways:
         Nothing is expected beforehand: what was measured once counts as it was.
         """
         with self._lock:
-            fit = self._learnt.get(stage, Learnt()).fits.get(way)
+            fit = self._learnt.get(stage, StageCosts()).fits.get(way)
         return None if fit is None else fit.seconds / max(fit.weight, fit.rows) * max(1.0, rows)
 
     def took(self, stage: str, way: Way, rows: int, seconds: float) -> None:
         """Tells what a batch took; of a recomputation the rows that the query read."""
         with self._lock:
-            self._learnt[stage] = self._learnt.get(stage, Learnt()).with_one(way, rows, seconds)
+            self._learnt[stage] = self._learnt.get(stage, StageCosts()).with_one(way, rows, seconds)
 
     def keep(self) -> None:
         """Writes what was learnt, if there is something new."""
@@ -221,9 +221,9 @@ class Ways:
             _LOGGER.warning("costs are learnt again after the next opening: %s: %s", self._file, error.strerror)
 
 
-def _read(file: Path) -> dict[str, Learnt]:
+def _read(file: Path) -> dict[str, StageCosts]:
     """What the file holds; nothing if it is missing or damaged."""
     try:
-        return {stage: Learnt.from_body(body) for stage, body in json.loads(read_checked(file)).items()}
+        return {stage: StageCosts.from_body(body) for stage, body in json.loads(read_checked(file)).items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
