@@ -112,6 +112,8 @@ class World:
             "libraries": [{"glob": {"include": f"{flows}/**"}}],
             "retention": {"jobs": 1000},
             "limits": dict(self.limits),
+            # Jobs are closed by the test alone, however long its machine takes between two of them.
+            "background": {"system_jobs": False},
             "sources": {
                 "s": {
                     "type": "memory",
