@@ -58,7 +58,7 @@ class Elastic:
         self._writer = BlockWriter(self._open, segment_bytes=segment_bytes)
 
     def enqueue(self, rows: pa.Table) -> None:
-        self._writer.put("t", rows, "id")
+        self._writer.put("t", rows)
         puts = self._writer.finish(durable=True)
         position = self.log.end + 1
         self.log.append_blocks(position, self._clock.now(), [puts], synced=True)

@@ -15,14 +15,19 @@ import numpy as np
 from benchmarks.queue_sides import rows_of
 from headgate.producing.remote import RemoteChannel
 
+_DIFFERENT = 8
+"""Transactions whose rows are made before the clock starts."""
+
 
 def main(address: str, table: str, commits: int, rows: int) -> None:
     channel = RemoteChannel(Path(address), "feed")
 
-    def commit(number: int) -> None:
-        given = rows_of(np.arange(rows * number, rows * (number + 1)))
-        channel.commit((table, batch) for batch in given.to_batches())
+    given = [rows_of(np.arange(rows * number, rows * (number + 1))).to_batches() for number in range(_DIFFERENT)]
 
+    def commit(number: int) -> None:
+        channel.commit((table, batch) for batch in given[number % _DIFFERENT])
+
+    channel.claim([table])
     commit(0)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from headgate.capture.block_writer import OpenSegment, Put
+from pyspark.sql.types import StructType
+
+from headgate.capture.block_writer import Put
 from headgate.capture.elastic.log import ElasticLog
+from headgate.capture.producer import ProducerSource
 from headgate.capture.source import SourceTable
 from headgate.clock import SystemClock
 from headgate.producing.remote_server import RemoteServer
@@ -20,56 +23,78 @@ from headgate.producing.remote_server import RemoteServer
 ROOT = Path(__file__).parents[1]
 
 
-class _Owner:
-    """The owner's side of every producer: a channel to the log alone, which counts how long commits wait for each other."""
+class _Waited:
+    """A lock that counts how long it was waited for."""
 
-    source = "feed"
-    tables: Mapping[str, SourceTable] = {}
-    archives = 0
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self.seconds = 0.0
 
-    def __init__(self, log: ElasticLog) -> None:
-        self.log = log
-        self.waited = 0.0
-        self._lock = threading.Lock()
-        self._clock = SystemClock()
+    def acquire(self) -> bool:
+        began = time.perf_counter()
+        self._lock.acquire()
+        self.seconds += time.perf_counter() - began
+        return True
 
-    def open_segment(self) -> OpenSegment:
-        return self.log.open_segment()
+    def release(self) -> None:
+        self._lock.release()
 
-    def seal_segments(self, names: Collection[str]) -> None:
-        self.log.seal_segments(names)
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _OwnersChannel:
+    """The owner's side of a producer: that of a warehouse, which takes a Spark for what no writer asks here."""
+
+    def __init__(self, source: ProducerSource, who: str, flushed: Callable[[str], None]) -> None:
+        self.source = source.name
+        self.tables = source.tables
+        self.archives = 0
+        self._producer = source.attach(who, flushed)
+        self.claim = self._producer.claim
+        self.open_segment = source.log.open_segment
+        self.seal_segments = source.log.seal_segments
+        self.close = self._producer.close
 
     def commit_blocks(self, puts: Sequence[Put], *, durable: bool, lazy: bool) -> datetime | None:
-        began = time.perf_counter()
-        with self._lock:
-            self.waited += time.perf_counter() - began
-            position, at = self.log.end + 1, self._clock.now()
-            self.log.append_blocks(position, at, [puts], synced=True)
-        self.log.sync(position)
-        return at
+        committed = self._producer.commit_blocks(puts, durable=durable, lazy=lazy)
+        return None if committed is None else committed.commit_at
 
-    def close(self) -> None:
-        pass
+
+def _watched(source: ProducerSource) -> list[_Waited]:
+    """Every lock that commits of one source share; not the disk, which they share as well."""
+    log = source.log
+    assert isinstance(log, ElasticLog)
+    found = [_Waited(each) for each in (source._commit_lock, log._lock, log._blocks._lock)]
+    source._commit_lock, log._lock, log._blocks._lock = found  # type: ignore[assignment]
+    return found
 
 
 def writers_figures(folder: Path, commits: int, rows: int, rounds: int) -> dict[str, object]:
     """One and two writers in turns; each commits as often as it can."""
     log = ElasticLog(folder / "log", segment_bytes=32 << 20)
-    owner = _Owner(log)
-    server = RemoteServer(lambda source, who, flushed: owner, folder / "address.json")  # type: ignore[arg-type, return-value]
+    columns = StructType().add("id", "long").add("payload", "binary")
+    tables = {name: SourceTable(name, columns, ()) for name in ("t0", "t1")}
+    source = ProducerSource("feed", tables, log, SystemClock())
+    locks = _watched(source)
+    server = RemoteServer(lambda _, who, flushed: _OwnersChannel(source, who, flushed), folder / "address.json")  # type: ignore[arg-type, return-value]
     rates: dict[int, list[float]] = {1: [], 2: []}
     shares, costs, waits, times = [], [], [], []
     try:
         for _ in range(rounds):
             for count in rates:
-                owner.waited = 0.0
+                before = sum(lock.seconds for lock in locks)
                 found, own = _run(folder / "address.json", count, commits, rows)
                 rates[count].append(count * commits / max(each["seconds"] for each in found))
                 others = sum(each["processor"] for each in found)
                 if count == 2:
                     shares.append(own / (own + others))
                     costs.append(1e3 * own / (count * commits))
-                    waits.append(owner.waited / sum(each["seconds"] for each in found))
+                    waited = sum(lock.seconds for lock in locks) - before
+                    waits.append(waited / sum(each["seconds"] for each in found))
                     times += [each for found_times in found for each in found_times["times"]]
                 log.next_batch(log.trimmed, log.end)
                 log.trim(log.end)

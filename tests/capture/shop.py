@@ -47,9 +47,10 @@ def open_shop(
     segment_bytes: int = 64 << 20,
     transaction_bytes: int = 16 << 20,
     limit_bytes: int | None = None,
+    kind: type[LocalLog] = LocalLog,
 ) -> MemorySource:
-    """The source as it stands in the folder."""
-    log = LocalLog(folder, segment_bytes=segment_bytes, transaction_bytes=transaction_bytes, limit_bytes=limit_bytes)
+    """The source as it stands in the folder; `kind` is that of its stream log."""
+    log = kind(folder, segment_bytes=segment_bytes, transaction_bytes=transaction_bytes, limit_bytes=limit_bytes)
     return MemorySource("shop", TABLES, log, clock or ManualClock())
 
 

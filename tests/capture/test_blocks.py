@@ -33,7 +33,7 @@ def rows(*ids: int, text: str = "x", first: int = 0) -> pa.Table:
 
 def blocks_of(writer: BlockWriter, **tables: pa.Table) -> list[Put]:
     for table, found in tables.items():
-        writer.put(table, found, "id")
+        writer.put(table, found)
     return writer.finish(durable=True)
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from headgate.capture.block_writer import BlockWriter, Put, create_segment
 from headgate.capture.elastic.log import ElasticLog
+from headgate.capture.parts import OpenParts
 from headgate.errors import TransactionError
 from tests.capture.test_blocks import events, rows
 
@@ -25,20 +26,22 @@ def test_tasks_put_the_parts_of_one_transaction(tmp_path: Path, spark: SparkSess
         number, name, given = share
         path = Path(name)
         writer = BlockWriter(lambda: create_segment(path.parent, path.name))
-        writer.put("t", given, "id")
+        writer.put("t", given)
         puts = writer.finish(durable=True)
         writer.close()
         return number, puts
 
     found = spark.sparkContext.parallelize(shares, len(shares)).map(put).collect()
+    parts = OpenParts(log)
+    name = parts.begin(log)
     for number, puts in found[1:]:
-        log.offer("load", number, puts, synced=True)
+        parts.offer(name, number, puts)
     with pytest.raises(TransactionError, match="put part 0"):
-        log.commit("load", len(shares), START)
-    log.offer("load", *found[0], synced=True)
-    log.commit("load", len(shares), START)
-    log.sync()
+        parts.whole(name, len(shares), log)
+    parts.offer(name, *found[0])
     log.seal_segments([Path(name).name for _, name, _ in shares])
+    log.append_blocks(1, START, parts.whole(name, len(shares), log), synced=True)
+    log.sync()
     expected = [(1, 2 * number + each, 10 * number + each) for number in range(4) for each in range(2)]
     for _ in range(2):
         assert events(log) == expected

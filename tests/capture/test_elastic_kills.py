@@ -14,6 +14,7 @@ import pytest
 
 from headgate.capture.block_writer import BlockWriter
 from headgate.capture.elastic.log import ElasticLog
+from headgate.capture.parts import OpenParts
 from tests.capture.test_blocks import blocks_of, rows
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -71,6 +72,7 @@ def test_a_kill_at_any_step_leaves_whole_transactions_and_all_that_were_acknowle
 ) -> None:
     folder = tmp_path / "queue"
     log = ElasticLog(folder, segment_bytes=1500, partition_bytes=4000)
+    open_parts = OpenParts(log)
     writers = [BlockWriter(log.open_segment, segment_bytes=2500, memory_bytes=100) for _ in range(2)]
     with monkeypatch.context() as patched:
         killed = Killed(folder, tmp_path / "left", patched)
@@ -81,13 +83,11 @@ def test_a_kill_at_any_step_leaves_whole_transactions_and_all_that_were_acknowle
                 for writer, each in zip(writers, ids, strict=True)
             ]
             at = START + timedelta(seconds=number)
-            if number % 2:
-                log.append_blocks(number, at, parts, synced=True)
-            else:
-                # The owner's own rows are a part like any other.
-                log.put({"t": rows(number), "u": rows(-number, first=1)}, "both", 0)
-                log.offer("both", 1, parts[1], synced=True)
-                log.commit("both", 2, at)
+            name = open_parts.begin(log)
+            for part, puts in enumerate(parts):
+                open_parts.offer(name, part, puts)
+            log.append_blocks(number, at, open_parts.whole(name, 2, log), synced=number % 2 == 1)
+            open_parts.end(name)
             log.sync()
             killed.acknowledged.append(ids)
             if number == 2:

@@ -8,14 +8,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.capture.block_writer import BlockWriter
 from headgate.capture.elastic.log import Batch, ElasticLog
 from headgate.capture.locallog import LocalLog
 from headgate.capture.places import read_rows
 from headgate.capture.segments import list_segments
-from headgate.errors import DefiniteError, StorageFull, TransactionError
-from tests.capture.test_blocks import append, blocks_of, events, rows
-from tests.capture.test_streamlog import largest_file
+from headgate.errors import DefiniteError
+from tests.capture.test_blocks import events, rows
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -53,41 +51,12 @@ def test_a_commit_record_is_metadata_only(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_transaction_exists_when_all_its_parts_are_there(tmp_path: Path) -> None:
-    log = ElasticLog(tmp_path)
-    writer = BlockWriter(log.open_segment)
-    log.put({"t": rows(1, 2)}, "load", 0)
-    log.offer("load", 2, blocks_of(writer, t=rows(5)))
-    with pytest.raises(TransactionError, match=r"has 2 parts, and 3 were announced.*put part 1"):
-        log.commit("load", 3, START)
-    assert (log.end, events(log)) == (0, [])
-    log.put({"t": rows(3, 4), "u": rows(9, first=2)}, "load", 1)
-    assert log.commit("load", 3, START).rows == {"t": 5, "u": 1}
-    assert events(log) == [(1, 0, 1), (1, 1, 2), (1, 2, 3), (1, 3, 4), (1, 5, 5)]
-    assert events(log, "u") == [(1, 4, 9)]
-    with pytest.raises(TransactionError, match="has 0 parts"):
-        log.commit("load", 3, START)
-    writer.close()
-    log.close()
-
-
-def test_a_part_that_is_put_again_replaces_the_one_before(tmp_path: Path) -> None:
-    log = ElasticLog(tmp_path)
-    log.put({"t": rows(1)}, "a", 0)
-    log.put({"t": rows(2)}, "b", 0)
-    log.put({"t": rows(3)}, "a", 0)
-    log.abandon("b")
-    log.commit("a", 1, START)
-    with pytest.raises(TransactionError, match="has 0 parts"):
-        log.commit("b", 1, START)
-    assert events(log) == [(1, 0, 3)]
-    log.close()
-
-
 def test_only_later_blocks_are_spread_anew(tmp_path: Path) -> None:
     log = ElasticLog(tmp_path)
     fill(log, 8)
-    [left, right] = log.split(1)
+    status = log.split(1)
+    assert status.last_change == "split: partition 1, by command"
+    [left, right] = log.partitions.found
     assert (left.since, right.since) == (8, 8)
     fill(log, 32)
     assert set(ids(log.next_batch(0, 8))) == {1}
@@ -95,7 +64,7 @@ def test_only_later_blocks_are_spread_anew(tmp_path: Path) -> None:
     assert set(found) == {left.id, right.id}
     assert sorted(number for each in found.values() for number in each) == list(range(9, 41))
     assert all(len(each) > 10 and each == sorted(each) for each in found.values())
-    merged = log.merge(left.id, right.id)
+    [merged] = log.merge(left.id, right.id).partitions
     fill(log, 4)
     assert ids(log.next_batch(40, 44)) == {merged.id: [41, 42, 43, 44]}
     assert [position for position, _, _ in events(log)] == list(range(1, 45))
@@ -126,18 +95,39 @@ def test_partitions_grow_with_what_waits_and_shrink_when_it_was_read(tmp_path: P
         log.next_batch(log.trimmed, log.end)
         log.trim(log.end)
     assert len(log.partitions) == 1
+    status = log.queue
+    assert status.reason.startswith("stay: ") and status.last_change is not None
+    assert status.last_change.startswith("merge: partitions ") and "bytes a batch" in status.last_change
     log.close()
 
 
-def test_a_batch_can_leave_out_blocks_without_the_keys(tmp_path: Path) -> None:
+def test_what_waits_is_behind_the_table_that_was_read_least_far(tmp_path: Path) -> None:
     log = ElasticLog(tmp_path)
-    writer = BlockWriter(log.open_segment)
-    for number in range(5):
-        append(log, blocks_of(writer, t=rows(10 * number, 10 * number + 9)))
-    log.append(6, START + timedelta(days=1), {"t": rows(1000)})
-    assert ids(log.next_batch(0, 6, (19, 25))) == {1: [10, 19, 20, 29, 1000]}
-    assert ids(log.next_batch(0, 6, ("a", "b"))) == ids(log.next_batch(0, 6))
-    writer.close()
+    for number in range(1, 5):
+        log.append(number, START, {"t": rows(1), "u" if number < 4 else "v": rows(2)})
+    log.read("t", 0, 4)
+    assert log.queue.consumed == 0, "u has rows that nobody read"
+    log.read("u", 0, 2)
+    assert log.queue.consumed == 0, "and so has v"
+    log.places("v", 0, 4)
+    assert log.queue.consumed == 2
+    log.read("u", 2, 4)
+    assert (log.queue.consumed, log.loads[0].bytes) == (4, 0)
+    log.append(5, START, {"t": rows(1)})
+    assert log.loads[0].transactions == 1
+    log.trim(5)
+    assert log.queue.consumed == 5
+    log.close()
+
+
+def test_an_append_that_splits_writes_no_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = ElasticLog(tmp_path, partition_bytes=5000)
+    with caplog.at_level("INFO", "headgate.capture.elastic.log"):
+        fill(log, 10)
+    assert len(log.partitions) == 2 and "split: partition 1 has" in caplog.text
+    assert not (tmp_path / "partitions").exists()
+    log.trim(1)
+    assert (tmp_path / "partitions").exists()
     log.close()
 
 
@@ -154,18 +144,6 @@ def test_a_batch_has_what_no_partition_has(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_put_that_fails_leaves_nothing_for_the_next(tmp_path: Path) -> None:
-    log = ElasticLog(tmp_path)
-    log.put({"t": rows(1)}, "a", 0)
-    with largest_file(3000), pytest.raises(StorageFull):
-        log.put({"t": rows(2), "u": rows(*range(1000))}, "a", 1)
-    log.put({"t": rows(3)}, "a", 1)
-    log.commit("a", 2, START)
-    assert events(log) == [(1, 0, 1), (1, 1, 3)]
-    assert events(log, "u") == []
-    log.close()
-
-
 def test_a_damaged_note_of_the_partitions_costs_nothing(tmp_path: Path) -> None:
     log = ElasticLog(tmp_path)
     log.split(1)
@@ -173,7 +151,7 @@ def test_a_damaged_note_of_the_partitions_costs_nothing(tmp_path: Path) -> None:
     log.close()
     (tmp_path / "partitions").write_bytes(b"{}")
     log = ElasticLog(tmp_path)
-    assert len(log.partitions) == 1
+    assert [each.id for each in log.partitions.found] == [4], "the ids that blocks have are not used again"
     assert len(events(log)) == 8
     log.close()
 

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,10 +19,13 @@ from headgate.capture.block_writer import BlockWriter
 from headgate.capture.elastic.log import ElasticLog
 from headgate.capture.locallog import LocalLog
 from headgate.capture.places import read_rows, stamped
+from headgate.capture.producer import ProducerSource
+from headgate.clock import ManualClock
 from headgate.errors import TransactionError
+from tests.capture.shop import TABLES as SHOP_TABLES
 from tests.capture.test_blocks import rows
 
-START = datetime(2024, 1, 1, tzinfo=UTC)
+ITEMS = SHOP_TABLES["items"]
 TABLES = ("t", "u")
 WRITERS = 3
 Row = tuple[int, int, int]
@@ -58,6 +61,7 @@ class Queue(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
+        self.clock = ManualClock()
         self.committed: list[tuple[int, list[tuple[str, int, int]]]] = []
         """The plain list: position, and rows of all tables."""
         self.in_memory = 0
@@ -69,6 +73,9 @@ class Queue(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.log = ElasticLog(self.folder, segment_bytes=3000, partition_bytes=2000, most_partitions=5)
+        self.source = ProducerSource("s", dict.fromkeys(TABLES, ITEMS), self.log, self.clock)
+        self.loader = self.source.attach("loader")
+        self.names = {each: self.loader.begin_parts() for each in "ab"}
         self.writers = [self.writer() for _ in range(WRITERS)]
         self.open_parts.clear()
 
@@ -94,7 +101,7 @@ class Queue(RuleBasedStateMachine):
 
     @property
     def at(self) -> datetime:
-        return START + timedelta(seconds=len(self.committed))
+        return self.clock.now()
 
     def number(self, transaction: str, ahead: int) -> int:
         """Of the next part; or of one put before, or of one that leaves a gap."""
@@ -105,15 +112,8 @@ class Queue(RuleBasedStateMachine):
         part = self.number(transaction, ahead)
         found, tables = part_of(ids)
         for table, each in tables.items():
-            self.writers[writer].put(table, each, "id")
-        self.log.offer(transaction, part, self.writers[writer].finish(durable=False))
-        self.open_parts[transaction][part] = found
-
-    @rule(transaction=st.sampled_from("ab"), ahead=_ahead, ids=_tables)
-    def put_by_the_owner(self, transaction: str, ahead: int, ids: dict[str, list[int]]) -> None:
-        part = self.number(transaction, ahead)
-        found, tables = part_of(ids)
-        self.log.put(tables, transaction, part)
+            self.writers[writer].put(table, each)
+        self.loader.offer(self.names[transaction], part, self.writers[writer].finish(durable=False))
         self.open_parts[transaction][part] = found
 
     @rule(writer=st.integers(0, WRITERS - 1), ids=_tables)
@@ -128,20 +128,28 @@ class Queue(RuleBasedStateMachine):
         parts = max(1, len(there) + more)
         if set(there) != set(range(parts)):
             with pytest.raises(TransactionError, match="were announced"):
-                self.log.commit(transaction, parts, self.at)
+                self.loader.commit_parts(self.names[transaction], parts)
             return
-        if not any(part.found for part in there.values()):
-            self.log.abandon(transaction)
-        else:
-            self.log.commit(transaction, parts, self.at)
+        self.loader.commit_parts(self.names[transaction], parts)
+        if any(part.found for part in there.values()):
             self.note([there[number] for number in range(parts)])
             self.in_memory = 0
         del self.open_parts[transaction]
+        self.names[transaction] = self.loader.begin_parts()
 
     @rule(transaction=st.sampled_from("ab"))
     def abandon(self, transaction: str) -> None:
-        self.log.abandon(transaction)
+        self.loader.abandon(self.names[transaction])
+        self.names[transaction] = self.loader.begin_parts()
         self.open_parts.pop(transaction, None)
+
+    @rule()
+    def the_loader_goes_away(self) -> None:
+        """What nobody can commit any more is forgotten."""
+        self.loader.close()
+        self.loader = self.source.attach("loader")
+        self.names = {each: self.loader.begin_parts() for each in "ab"}
+        self.open_parts.clear()
 
     @rule(ids=_tables)
     def append(self, ids: dict[str, list[int]]) -> None:
@@ -203,13 +211,7 @@ class Queue(RuleBasedStateMachine):
         """Its parts that were offered count as long as the owner lives: their bytes are there."""
         dead = self.writers[writer]
         dead.close()
-        in_use = {
-            block.segment
-            for parts in self.log._open_transactions.values()
-            for puts, _ in parts.values()
-            for _, block in puts
-        }
-        self.log.seal_segments([name for name in dead.names if name not in in_use])  # type: ignore[attr-defined]
+        self.log.seal_segments(dead.names)  # type: ignore[attr-defined]
         self.writers[writer] = self.writer()
 
     @rule(clean=st.booleans(), kind=st.sampled_from([None, LocalLog]))

@@ -33,7 +33,7 @@ def fill_far_over(source: MemorySource) -> int:
 
 
 def test_what_is_held_is_known_after_appends_trims_and_a_restart(open_log: OpenLog, tmp_path: Path) -> None:
-    shop = open_shop(tmp_path, segment_bytes=5000, transaction_bytes=10_000)
+    shop = open_shop(tmp_path, segment_bytes=5000, transaction_bytes=10_000, kind=open_log)
     commit(shop, 10)
     with shop.transaction() as transaction:
         transaction.insert_many("items", items(0, 5000))
@@ -51,8 +51,10 @@ def test_what_is_held_is_known_after_appends_trims_and_a_restart(open_log: OpenL
     log.close()
 
 
-def test_the_consumer_is_told_once_per_crossing_and_again_when_it_did_not_go_far_enough(tmp_path: Path) -> None:
-    shop = open_shop(tmp_path, limit_bytes=LIMIT)
+def test_the_consumer_is_told_once_per_crossing_and_again_when_it_did_not_go_far_enough(
+    open_log: OpenLog, tmp_path: Path
+) -> None:
+    shop = open_shop(tmp_path, limit_bytes=LIMIT, kind=open_log)
     heard: list[int] = []
     shop.log.on_full(lambda: heard.append(shop.log.end))
     number = 0
@@ -74,10 +76,10 @@ def test_the_consumer_is_told_once_per_crossing_and_again_when_it_did_not_go_far
 
 
 def test_far_beyond_the_limit_a_commit_waits_for_a_consumer_that_was_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_log: OpenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "LONGEST_WAIT", 600.0)
-    shop = open_shop(tmp_path, limit_bytes=LIMIT)
+    shop = open_shop(tmp_path, limit_bytes=LIMIT, kind=open_log)
     filled = fill_far_over(shop)
     told, seen = threading.Event(), []
     shop.log.on_full(told.set)
@@ -105,23 +107,25 @@ def test_far_beyond_the_limit_a_commit_waits_for_a_consumer_that_was_told(
     shop.close()
 
 
-def test_without_a_consumer_commits_are_slow_and_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_consumer_commits_are_slow_and_all_kept(
+    open_log: OpenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(room, "LONGEST_WAIT", 0.05)
-    shop = open_shop(tmp_path, limit_bytes=LIMIT)
+    shop = open_shop(tmp_path, limit_bytes=LIMIT, kind=open_log)
     filled = fill_far_over(shop)
     began = time.monotonic()
     commit(shop, 4, filled)
     assert time.monotonic() - began >= 0.2
     shop.close()
-    shop = open_shop(tmp_path)
+    shop = open_shop(tmp_path, kind=open_log)
     found = shop.log.read("items", 0, shop.log.end)
     assert found.rows == 20 * (filled + 4)
     shop.close()
 
 
-def test_closing_does_not_wait_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_does_not_wait_for_room(open_log: OpenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "LONGEST_WAIT", 600.0)
-    shop = open_shop(tmp_path, limit_bytes=LIMIT)
+    shop = open_shop(tmp_path, limit_bytes=LIMIT, kind=open_log)
     filled = fill_far_over(shop)
     told = threading.Semaphore(0)
     shop.log.on_full(told.release)
@@ -145,7 +149,7 @@ def test_closing_does_not_wait_for_room(tmp_path: Path, monkeypatch: pytest.Monk
         assert not writer.is_alive()
     assert time.monotonic() - began < PATIENCE
     # What was acknowledged is there; the others were told that the log is closed.
-    shop = open_shop(tmp_path)
+    shop = open_shop(tmp_path, kind=open_log)
     found = shop.log.read("items", 0, shop.log.end)
     assert found.table is not None
     kept = set(found.table.column("id").to_pylist())

@@ -112,11 +112,13 @@ def test_queues_are_shown_split_and_merged(service: Canned) -> None:
         {"id": 3, "low": 1 << 31, "high": 1 << 32, "bytes": 0, "transactions": 0},
     ]
     queue = {"partitions": partitions, "consumed": 4, "end": 7, "deviation": 100.0, "reason": "stay: 2 partitions fit"}
+    queue["last_change"] = "split: partition 1 has 9 bytes waiting"
     service.answers["/v1/status"] = {"sources": {"etl": {"queue": queue}, "db": {"queue": None}}}
     service.answers["/v1/queue"] = queue
     shown = output(service, "queue", "show")
     assert shown.startswith("etl: 2 partitions, 3 positions not read, deviation 100 %\n")
-    assert "00000000–7fffffff" in shown and "2 KiB" in shown and shown.endswith("stay: 2 partitions fit\n")
+    assert "00000000–7fffffff" in shown and "2 KiB" in shown and "\nstay: 2 partitions fit\n" in shown
+    assert shown.endswith("last change: split: partition 1 has 9 bytes waiting\n")
     assert json.loads(output(service, "queue", "show", "etl", "--json")) == {"etl": queue}
     assert "db has not an elastic queue" in output(service, "queue", "show", "db")
     failed = CliRunner().invoke(cli, ["queue", "show", "web", "--url", service.url])

@@ -237,6 +237,18 @@ def test_troubles_of_sources_are_said_with_gears_and_retained_wal(page: Page, se
     assert page.evaluate("document.body.dataset.evil") is None
 
 
+def test_the_partitions_of_a_queue_are_told_with_reason_and_last_change(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    expect(page.locator("#sources article")).not_to_contain_text("artition")
+    queue = {"partitions": [{}, {}], "reason": "stay: 2 partitions fit what waits", "last_change": f"split: {EVIL}"}
+    change_status(page, lambda status: status["sources"]["market"].update(queue=queue))
+    page.reload()
+    source = page.locator("#sources article")
+    expect(source).to_contain_text("2 partitions; stay: 2 partitions fit what waits")
+    expect(source).to_contain_text(f"split: {EVIL}")
+    assert page.evaluate("document.body.dataset.evil") is None
+
+
 def test_numbers_are_said_as_people_read_them(page: Page, server: Server) -> None:
     page.goto(server.url)
     texts = """async () => {

@@ -1,6 +1,6 @@
 """A warehouse that two kinds of sources fill: producers, and a database that is captured (here one in this process).
 
-Run as a program it produces until it is killed: python -m tests.producing.depot FOLDER durable|memory COMMITS
+Run as a program it produces until it is killed: python -m tests.producing.depot FOLDER durable|memory|elastic COMMITS
 """
 
 from __future__ import annotations
@@ -49,9 +49,18 @@ def rows_of(warehouse: Warehouse, text: str) -> list[tuple[object, ...]]:
         return sorted(tuple(row) for row in answer.collect())
 
 
-def produce(folder: Path, durable: bool, commits: int) -> None:
+def elastic(folder: Path) -> dict[str, object]:
+    """The depot, with an elastic queue for its producers."""
+    found = project(folder)
+    sources = found["sources"]
+    assert isinstance(sources, dict)
+    return {**found, "sources": {**sources, "etl": {**sources["etl"], "stream": "elastic", "partition_bytes": "4KiB"}}}
+
+
+def produce(folder: Path, mode: str, commits: int) -> None:
     """Commits rows, has them read, and then waits to be killed."""
-    warehouse = open_depot(folder)
+    durable = mode != "memory"
+    warehouse = headgate.open(elastic(folder) if mode == "elastic" else project(folder))
     connection = headgate.connect(warehouse, tables=["sales"], durable=durable, paramstyle="qmark")
     cursor = connection.cursor()
     for number in range(commits):
@@ -63,4 +72,4 @@ def produce(folder: Path, durable: bool, commits: int) -> None:
 
 
 if __name__ == "__main__":
-    produce(Path(sys.argv[1]), sys.argv[2] == "durable", int(sys.argv[3]))
+    produce(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -1,6 +1,7 @@
 """A warehouse with a table for each of many producers, whose stream is an elastic queue; run as a program it is one of them.
 
-python -m tests.producing.many FOLDER NUMBER COMMITS
+python -m tests.producing.many FOLDER NUMBER COMMITS [PAUSE]      waits for a line after so many commits
+python -m tests.producing.many FOLDER NUMBER part TRANSACTION     puts the part of that number
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def project(folder: Path, **settings: object) -> dict[str, object]:
     }
 
 
-def produce(folder: Path, number: int, commits: int) -> None:
+def produce(folder: Path, number: int, commits: int, pause: int = 0) -> None:
     """Commits rows, and says so each time; the last line comes once the connection is closed."""
     table = f"t{number}"
     with headgate.connect(project(folder), tables=[table], paramstyle="qmark") as connection:
@@ -46,8 +47,19 @@ def produce(folder: Path, number: int, commits: int) -> None:
             )
             connection.commit()
             print(commit + 1, flush=True)  # noqa: T201
+            if commit + 1 == pause:
+                sys.stdin.readline()
     print("closed", flush=True)  # noqa: T201
 
 
+def put(folder: Path, number: int, transaction: str) -> None:
+    """Puts rows of t0 as a part; key 0 is in every part."""
+    with headgate.connect(project(folder), tables=["t0"], paramstyle="qmark", part=(transaction, number)) as connection:
+        connection.cursor().executemany("INSERT INTO t0 VALUES (?, ?)", [(0, number), (number + 1, number)])
+
+
 if __name__ == "__main__":
-    produce(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    if sys.argv[3] == "part":
+        put(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[4])
+    else:
+        produce(Path(sys.argv[1]), int(sys.argv[2]), *map(int, sys.argv[3:]))

@@ -73,6 +73,7 @@ class Shelf:
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp()))
     segments: dict[str, bool] = field(default_factory=dict)
     """Whether each is sealed."""
+    parts: dict[int, Sequence[Put]] = field(default_factory=dict)
 
     def read(self, block: Block) -> pa.Table:
         with (self.folder / block.segment).open("rb") as segment:
@@ -175,8 +176,27 @@ class ShelfChannel:
                 self._shelf.see("order")
             return START + timedelta(seconds=len(self._shelf.commits))
 
+    def begin_parts(self) -> str:
+        return "load"
+
+    def join(self, transaction: str) -> None:
+        self._shelf.calls.append(f"join {transaction}")
+
+    def offer(self, transaction: str, part: int, puts: Sequence[Put]) -> None:
+        self._shelf.parts[part] = puts
+
+    def commit_parts(self, transaction: str, parts: int, *, durable: bool, lazy: bool) -> datetime | None:
+        puts = [put for part in range(parts) for put in self._shelf.parts[part]]
+        return self.commit_blocks(puts, durable=durable, lazy=lazy)
+
+    def abandon(self, transaction: str) -> None:
+        self._shelf.calls.append(f"abandon {transaction}")
+
     # In the warehouse's own process rows would come in here.
     def commit(self, rows: object, *, durable: bool = True, lazy: bool = False) -> datetime | None:
+        raise NotImplementedError
+
+    def put(self, rows: object, transaction: str, part: int, *, durable: bool = True) -> None:
         raise NotImplementedError
 
     def flush(self, upto: datetime | None = None) -> None:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import subprocess
 import threading
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 import headgate
 import headgate.client
 from headgate import Warehouse
 from headgate.capture.elastic.log import ElasticLog
-from headgate.capture.shape import Shape
-from headgate.capture.source import SourceTable
-from headgate.delta.events import UPSERT
 from headgate.errors import DefiniteError, Fenced
 from headgate.producing import Connection
+from headgate.producing.dbapi import DataError, InterfaceError, OperationalError
 from headgate.runtime.recovery.backup import restore
 from headgate.service import Server
 from tests.faults.processes import start
@@ -45,7 +40,9 @@ def blocks_in(folder: Path) -> list[str]:
 
 
 def test_eight_producers_and_a_reader_that_sees_every_acknowledged_commit(tmp_path: Path) -> None:
-    commits = 10
+    commits, half = 10, 5
+    between = set()
+    """How many commits were acknowledged when readers looked."""
     acknowledged = [0] * PRODUCERS
 
     def listen(number: int, child: subprocess.Popen[str]) -> None:
@@ -55,7 +52,7 @@ def test_eight_producers_and_a_reader_that_sees_every_acknowledged_commit(tmp_pa
                 acknowledged[number] = int(line)
 
     with headgate.open(project(tmp_path)) as warehouse:
-        children = [start("tests.producing.many", tmp_path, number, commits) for number in range(PRODUCERS)]
+        children = [start("tests.producing.many", tmp_path, number, commits, half) for number in range(PRODUCERS)]
         heard = [threading.Thread(target=listen, args=each) for each in enumerate(children)]
         for thread in heard:
             thread.start()
@@ -65,11 +62,18 @@ def test_eight_producers_and_a_reader_that_sees_every_acknowledged_commit(tmp_pa
             before = list(acknowledged)
             with warehouse.sql("SELECT p, n FROM totals", max_staleness="0s") as answer:
                 seen = {row["p"]: row["n"] for row in answer.to_arrow().to_pylist()}
+            between.add(sum(before))
+            if before == [half] * PRODUCERS:
+                for child in children:
+                    assert child.stdin is not None
+                    child.stdin.write("\n")
+                    child.stdin.flush()
             for number, count in enumerate(before):
                 assert seen.get(number, 0) >= ROWS * count
                 assert seen.get(number, 0) % ROWS == 0
         assert [child.wait() for child in children] == [0] * PRODUCERS
         assert seen == dict.fromkeys(range(PRODUCERS), ROWS * commits)
+        assert half * PRODUCERS in between, "readers looked between commits"
         for child in children:
             child.communicate()
         warehouse.materialize()
@@ -97,32 +101,55 @@ def test_transactions_by_parts_partitions_and_wide_batches(tmp_path: Path) -> No
         assert len(batch) == 3, "the parent and both daughters have something"
         assert rows_of(warehouse, "SELECT k, v FROM etl.t0") == [(n, 10 * n + (n == 3)) for n in range(6)]
         assert rows_of(warehouse, "SELECT p, n, v FROM totals") == [(0, 6, 151), (1, 6, 15), (2, 6, 42)]
-        queue.put({"t3": events(0, 1, 2)}, "load", 0)
-        queue.put({"t3": events(2, 3, v=5)}, "load", 1)
-        source = warehouse.producer_source("etl")
-        source.announce(queue.commit("load", 2, datetime.now(UTC)).position, "order")
-        assert rows_of(warehouse, "SELECT k, v FROM etl.t3") == [(0, 0), (1, 0), (2, 5), (3, 5)]
 
 
-def events(*keys: int, v: int = 0) -> pa.Table:
-
-    table = SourceTable("t3", StructType().add("k", "long", nullable=False).add("v", "long"), ("k",))
-    given = pa.record_batch({"k": pa.array(keys, pa.int64()), "v": pa.array([v] * len(keys), pa.int64())})
-    return pa.Table.from_batches([Shape("etl", table).build_many(given, UPSERT, 0)])
+def test_processes_put_the_parts_of_one_transaction(tmp_path: Path) -> None:
+    with headgate.open(project(tmp_path)) as warehouse:
+        with connect(warehouse, "t0") as loader:
+            transaction = loader.begin_parts()
+            workers = [start("tests.producing.many", tmp_path, number, "part", transaction) for number in (1, 2)]
+            for worker in workers:
+                worker.communicate()
+                assert worker.returncode == 0
+            with pytest.raises(DataError, match=r"has 2 parts, and 3 were announced.*put part 0"):
+                loader.commit_parts(transaction, 3)
+            assert rows_of(warehouse, "SELECT k, v FROM etl.t0") == []
+            with headgate.connect(warehouse, tables=["t0"], paramstyle="qmark", part=(transaction, 0)) as own:
+                own.cursor().execute("INSERT INTO t0 VALUES (?, ?)", (0, 0))
+                own.commit()
+                own.cursor().execute("INSERT INTO t0 VALUES (?, ?)", (9, 9))
+                with pytest.raises(InterfaceError, match="part 0 was put already"):
+                    own.commit()
+                own.rollback()
+            assert loader.commit_parts(transaction, 3) is not None
+            assert rows_of(warehouse, "SELECT k, v FROM etl.t0") == [(0, 2), (2, 1), (3, 2)]
+            # The loader knows what others wrote.
+            cursor = loader.cursor()
+            cursor.execute("UPDATE t0 SET v = 7 WHERE k = 3")
+            assert cursor.rowcount == 1
+            unfinished = loader.begin_parts()
+            [worker] = [start("tests.producing.many", tmp_path, 0, "part", unfinished)]
+            worker.communicate()
+        assert rows_of(warehouse, "SELECT k, v FROM etl.t0") == [(0, 2), (2, 1), (3, 7)]
+        warehouse.materialize()
+        assert blocks_in(tmp_path) == [], "the part of a transaction that nobody can commit any more is gone"
 
 
 def test_a_crashed_owner_goes_on_with_what_was_committed_and_a_former_owner_is_fenced(tmp_path: Path) -> None:
     former = headgate.open(project(tmp_path))
     child = start("tests.producing.many", tmp_path, 0, 3)
     assert child.communicate()[0].split()[-1] == "closed"
-    queue_of(former).put({"t3": events(1)}, "never committed", 0)
+    loader = connect(former, "t3")
+    transaction = loader.begin_parts()
+    with headgate.connect(former, tables=["t3"], paramstyle="qmark", part=(transaction, 0)) as part:
+        part.cursor().execute("INSERT INTO t3 VALUES (1, 1)")
     assert len(blocks_in(tmp_path)) == 2
     # The former owner is paused: it did not close, and another one takes over.
     with headgate.open(project(tmp_path), takeover=True) as warehouse:
         assert len(blocks_in(tmp_path)) == 1, "what nobody committed is removed"
         assert rows_of(warehouse, "SELECT p, n FROM totals") == [(0, 9)]
-        with pytest.raises(Fenced):
-            queue_of(former).commit("never committed", 1, datetime.now(UTC))
+        with pytest.raises(OperationalError, match="another process"):
+            loader.commit_parts(transaction, 1)
         with pytest.raises(Fenced):
             queue_of(former).open_segment()
         with connect(warehouse, "t1") as connection:

@@ -21,6 +21,7 @@ from headgate.errors import (
 )
 from headgate.producing.remote import RemoteChannel
 from headgate.producing.remote_server import RemoteServer
+from headgate.producing.remote_values import say
 from tests.producing.remote_shelf import START, Shelf, commit_lazily, sale, visit
 
 SECOND = timedelta(seconds=1)
@@ -160,18 +161,27 @@ def test_a_producer_goes_on_with_another_segment_and_gives_the_full_one_back(
 
 def test_a_commit_of_what_the_producer_did_not_write_is_refused(channel: RemoteChannel, shelf: Shelf) -> None:
     channel.commit([sale(1)])
-    channel._wire.send(
-        {
-            "call": "commit",
-            "durable": True,
-            "lazy": False,
-            "blocks": [["sales", "another.blocks", 9, 100, 0, 1, 1, 0, None, None, 0, 0, 0]],
-        }
-    )
+    forged = [["sales", "another.blocks", 9, 100, 0, 1, 1, 0, 0, 0, 0]]
+    say(channel._wire, {"call": "commit", "durable": True, "lazy": False, "blocks": forged})
     with pytest.raises(DefiniteError, match="did not write"):
         channel._answer(channel._wire)
     channel.commit([sale(2)])
     assert shelf.ids == [1, 2]
+
+
+def test_parts_that_several_producers_put_are_one_commit(address: Path, server: RemoteServer, shelf: Shelf) -> None:
+    loader, worker = RemoteChannel(address, "feed"), RemoteChannel(address, "feed")
+    name = loader.begin_parts()
+    worker.join(name)
+    worker.put([sale(3), visit(9)], name, 1)
+    loader.put([sale(1, 2)], name, 0)
+    worker.close()
+    assert shelf.commits == []
+    assert loader.commit_parts(name, 2) == START + SECOND
+    assert shelf.commits[0].ids == (1, 2, 3, 9)
+    loader.abandon(name)
+    assert shelf.calls == [f"join {name}", f"abandon {name}"]
+    loader.close()
 
 
 # Lazy commits

@@ -25,7 +25,7 @@ from headgate.producing import Connection, OnDemand
 from headgate.runtime.stages.procedures import Call, Procedure
 from headgate.service import Server
 from headgate.warehouse.roles import Roles
-from tests.producing.depot import open_depot, project, rows_of
+from tests.producing.depot import elastic, open_depot, project, rows_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -311,15 +311,16 @@ def run(folder: Path, mode: str, commits: int) -> tuple[subprocess.Popen[str], s
 
 
 def test_a_kill_loses_nothing_that_was_durable_and_tells_what_was_not(tmp_path: Path) -> None:
-    for mode in ("durable", "memory"):
+    for mode in ("durable", "memory", "elastic"):
         process, told = run(tmp_path / mode, mode, 6)
         assert told.split()[0] == "12"
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with headgate.open(project(tmp_path / mode), takeover=True) as depot:
+        reopened = elastic(tmp_path / mode) if mode == "elastic" else project(tmp_path / mode)
+        with headgate.open(reopened, takeover=True) as depot:
             left = rows_of(depot, "SELECT SUM(sales) FROM sold")
             alarms = depot.sources["etl"].status.alarms
-            if mode == "durable":
+            if mode != "memory":
                 assert left == [(12,)] and not alarms
             else:
                 assert left == [(None,)]

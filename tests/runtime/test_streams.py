@@ -17,6 +17,7 @@ from headgate.capture.recovery import UNKNOWN
 from headgate.capture.segments import list_segments
 from headgate.capture.streamlog import StreamLog
 from headgate.config.settings import ProjectLimits
+from headgate.config.streams import StreamSettings
 from headgate.errors import Fenced, HistoryLost
 from headgate.runtime.sources.streams import open_stream
 from tests.capture.test_streamlog import START, fill, rows, texts
@@ -48,8 +49,8 @@ class Owners:
             self.manifest = LogManifest.from_body(manifest.body("shop"))
 
         limits = ProjectLimits(segment_bytes=2_000, transaction_bytes=5_000)
-        kind = "elastic" if self.kind == "elastic" else "local"
-        return open_stream(self.home, mine, self.manifest, record, limits, verify, UNKNOWN, kind)
+        settings = StreamSettings(stream="elastic" if self.kind == "elastic" else "local")
+        return open_stream(self.home, mine, self.manifest, record, limits, verify, UNKNOWN, settings)
 
     def close_like_a_kill(self, log: StreamLog) -> None:
         """What a killed process leaves is what is there; its files are closed by the system."""

@@ -12,6 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_plain
 
+from headgate.capture.queue_status import PartitionStatus, QueueStatus
 from headgate.capture.source import SourceFreshness, SourceStatus
 from headgate.config.gears import Gear
 from headgate.delta.changes import BEGINNING, JobId
@@ -88,6 +89,13 @@ def test_sources_are_told_and_what_is_unknown_is_left_out() -> None:
     assert found["headgate_source_gear_period_seconds"].value(source="shop") == 0.02
     assert found["headgate_source_trouble"].value(source="shop") == 1
     assert found["headgate_source_trouble"].value(source="etl") == 0
+    halves = (PartitionStatus(2, 0, 1 << 31, 300, 3), PartitionStatus(3, 1 << 31, 1 << 32, 100, 1))
+    queue = QueueStatus(halves, 4, 7, 50.0, "stay: 2 partitions fit what waits", None)
+    found = told(source_metrics({"shop": full, "etl": replace(plain, queue=queue)}))
+    assert found["headgate_source_partitions"].value(source="etl") == 2
+    assert found["headgate_source_partition_deviation_ratio"].value(source="etl") == 0.5
+    for name in ("partitions", "partition_deviation_ratio"):
+        assert len(found[f"headgate_source_{name}"].samples) == 1
     assert found["headgate_source_captured_timestamp_seconds"].value(source="shop") == AT.timestamp()
     for name in ("retained_wal_bytes", "log_limit_bytes", "gear", "captured_timestamp_seconds"):
         assert len(found[f"headgate_source_{name}"].samples) == 1

@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from headgate.capture.block_writer import OpenSegment, create_segment
@@ -33,8 +32,8 @@ class BlockSegments:
         self._lock = threading.Lock()
         self._open: set[str] = set()
         self._unsynced: set[str] = set()
-        self._held: Counter[str] = Counter()
-        """Blocks to which a frame is about to refer."""
+        self._held: dict[str, set[int]] = {}
+        """Where blocks begin, by segment, to which a frame may yet refer."""
         self._last: dict[str, int] = {}
         """The newest position that has rows in a segment."""
         for entry in entries:
@@ -74,24 +73,24 @@ class BlockSegments:
             ends[block.segment] = max(ends.get(block.segment, 0), block.end)
         for name, end in ends.items():
             with self._lock:
-                is_open = name in self._open or name in self._held
+                self._require_open(name)
             path = self.folder / name
-            if not is_open or not path.exists() or path.stat().st_size < end:
-                raise TransactionError(
-                    "a part of the transaction is not there" if is_open else "the segment of a part was closed",
-                    where=Location(str(path)),
-                    hint="put it again, in a new transaction",
-                )
+            if not path.exists() or path.stat().st_size < end:
+                raise _missing_part("a part of the transaction is not there", path)
 
-    def hold(self, names: Iterable[str]) -> None:
-        """A frame is about to refer to a block of each of these segments, which stay until it does."""
+    def hold(self, blocks: Collection[Block]) -> None:
+        """A frame may yet refer to these blocks, which stay until it does or until they are released."""
         with self._lock:
-            self._held.update(names)
+            for block in blocks:
+                self._require_open(block.segment)
+            for block in blocks:
+                self._held.setdefault(block.segment, set()).add(block.offset)
 
-    def release(self, names: Iterable[str]) -> None:
-        """No frame will refer to these blocks."""
+    def release(self, blocks: Collection[Block], trimmed: int) -> None:
+        """No frame will refer to these blocks, unless one does already."""
         with self._lock:
-            self._release(names)
+            self._release(blocks)
+        self._delete({block.segment for block in blocks}, trimmed)
 
     def written(self, blocks: Iterable[Block]) -> None:
         """These blocks may not be on the disk yet."""
@@ -116,7 +115,7 @@ class BlockSegments:
         """A frame refers to segments."""
         with self._lock:
             self._note(entry)
-            self._release(block.segment for block in entry.blocks)
+            self._release(entry.blocks)
 
     def trim(self, gone: Iterable[FrameEntry], trimmed: int, verify: Callable[[], None]) -> None:
         """Deletes the segments of consumed frames that nothing else needs; a former owner deletes nothing."""
@@ -136,16 +135,24 @@ class BlockSegments:
     def _is_free(self, name: str, trimmed: int) -> bool:
         return name not in self._open and name not in self._held and self._last.get(name, 0) <= trimmed
 
-    def _release(self, names: Iterable[str]) -> None:
-        for name in names:
-            if self._held[name] <= 1:
-                del self._held[name]
-            else:
-                self._held[name] -= 1
+    def _require_open(self, name: str) -> None:
+        if name not in self._open and name not in self._held:
+            raise _missing_part("the segment of a part was closed", self.folder / name)
+
+    def _release(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            held = self._held.get(block.segment, set())
+            held.discard(block.offset)
+            if not held:
+                self._held.pop(block.segment, None)
 
     def _note(self, entry: FrameEntry) -> None:
         for block in entry.blocks:
             self._last[block.segment] = max(self._last.get(block.segment, 0), entry.header.position)
+
+
+def _missing_part(what: str, path: Path) -> TransactionError:
+    return TransactionError(what, where=Location(str(path)), hint="put it again, in a new transaction")
 
 
 def problem_of(folder: Path, block: Block, *, content: bool) -> str | None:

@@ -31,7 +31,6 @@ BLOCK_BYTES = 4 << 20
 DEFAULT_MEMORY_BYTES = 1 << 20
 DEFAULT_SEGMENT_BYTES = 64 << 20
 _GOLDEN = 0x9E3779B1
-_TEXT_CHARACTERS = 64
 
 Put = tuple[str, Block]
 """A table's name and where some of its rows are."""
@@ -53,7 +52,11 @@ def create_segment(folder: Path, name: str) -> OpenSegment:
 
 
 class Salts:
-    """Random numbers that are spread more evenly than independent ones: a random start, then steps of the golden ratio."""
+    """The salts of one writer: a random start, then steps of the golden ratio.
+
+    Salts that follow one another lie far apart, so that few blocks already fill ranges of equal size about equally; independent
+    random numbers need many.
+    """
 
     def __init__(self) -> None:
         self._last = secrets.randbelow(SALTS)
@@ -87,7 +90,6 @@ class BlockWriter:
         self._unsynced: list[OpenSegment] = []
         self._held: dict[str, list[pa.RecordBatch]] = {}
         self._held_bytes = 0
-        self._keys: dict[str, str | None] = {}
         self._written: list[Put] = []
 
     @property
@@ -95,20 +97,19 @@ class BlockWriter:
         """The name of the file that is written; None before the first."""
         return None if self._segment is None else self._segment.name
 
-    def put(self, table: str, rows: pa.Table | pa.RecordBatch, key: str | None = None) -> None:
-        """Adds rows of a table to the transaction; `key` is the first column of the table's key."""
+    def put(self, table: str, rows: pa.Table | pa.RecordBatch) -> None:
+        """Adds rows of a table to the transaction."""
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         for batch in batches:
             if batch.num_rows:
                 self._held.setdefault(table, []).append(batch)
                 self._held_bytes += batch.nbytes
-        self._keys[table] = key
         if self._held_bytes > self._memory_bytes:
             self._write_out()
 
-    def put_encoded(self, content: bytes, rows: pa.Table) -> Block:
-        """Writes rows that are encoded already, as one block that stays whatever becomes of the transaction."""
-        block = self._write(content, rows, None)
+    def put_encoded(self, content: bytes, rows: int) -> Block:
+        """Writes so many encoded rows as one block, which stays whatever becomes of the transaction."""
+        block = self._write(content, rows, 0)
         self._begun = self._size
         return block
 
@@ -151,12 +152,13 @@ class BlockWriter:
         for table, batches in self._held.items():
             rows = pa.Table.from_batches(batches).combine_chunks()
             for piece in _pieces(rows):
-                block = self._write(encode_rows(piece), piece, self._keys.get(table))
+                span = int(pc.max(piece.column(SEQUENCE)).as_py()) + 1
+                block = self._write(encode_rows(piece), piece.num_rows, span)
                 self._written.append((table, block))
         self._held.clear()
         self._held_bytes = 0
 
-    def _write(self, content: bytes, rows: pa.Table, key: str | None) -> Block:
+    def _write(self, content: bytes, rows: int, span: int) -> Block:
         segment = self._writable()
         offset = self._size
         try:
@@ -168,11 +170,7 @@ class BlockWriter:
         self._size = offset + len(content)
         if segment not in self._unsynced:
             self._unsynced.append(segment)
-        span = int(pc.max(rows.column(SEQUENCE)).as_py()) + 1
-        low, high = _range(rows, key)
-        return Block(
-            segment.name, offset, len(content), zlib.crc32(content), rows.num_rows, span, self._salts.next(), low, high
-        )
+        return Block(segment.name, offset, len(content), zlib.crc32(content), rows, span, self._salts.next())
 
     def _writable(self) -> OpenSegment:
         """The segment that the next block goes to."""
@@ -190,18 +188,3 @@ def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
     count = max(1, rows.num_rows * BLOCK_BYTES // max(rows.nbytes, BLOCK_BYTES))
     for first in range(0, rows.num_rows, count):
         yield rows.slice(first, count)
-
-
-def _range(rows: pa.Table, key: str | None) -> tuple[int | str | None, int | str | None]:
-    """Between which values the key lies; unknown when it is neither a whole number nor a short text, or a row has none."""
-    if key is None:
-        return None, None
-    values = rows.column(key)
-    is_known = pa.types.is_integer(values.type) or pa.types.is_string(values.type)
-    if not is_known or values.null_count:
-        return None, None
-    found = pc.min_max(values).as_py()
-    low, high = found["min"], found["max"]
-    if isinstance(low, str) and max(len(low), len(high)) > _TEXT_CHARACTERS:
-        return None, None
-    return low, high

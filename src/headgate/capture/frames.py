@@ -17,7 +17,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ MAGIC = b"HGF2"
 _PREFIX = struct.Struct("<4sIQI")
 PREFIX_BYTES = _PREFIX.size
 MAX_HEADER_BYTES = 64 << 20
+_FREE = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,9 @@ class Block(NamedTuple):
     crc: int
     rows: int
     span: int
-    """More than any sequence number in it."""
+    """More than any sequence number in it, for the part that follows; 0 in blocks that are no part of anything."""
     salt: int
     """A random number: the partition whose range holds it reads the block."""
-    low: int | str | None = None
-    """No row's key is less, by the first column of the key; None when that is not known. For pruning only."""
-    high: int | str | None = None
     part: int = 0
     """Which part of the transaction it belongs to ..."""
     base: int = 0
@@ -153,7 +151,7 @@ def encode_header(header: Header) -> bytes:
         "files": {name: [[f.name, f.rows, f.bytes] for f in files] for name, files in header.files.items()},
     }
     if header.blocks:
-        payload["blocks"] = dict(header.blocks)
+        payload["blocks"] = {name: [_stored(each) for each in found] for name, found in header.blocks.items()}
     text = json.dumps(payload, separators=(",", ":")).encode()
     lengths = struct.pack("<IQ", len(text), header.body_bytes)
     return _PREFIX.pack(MAGIC, len(text), header.body_bytes, zlib.crc32(text, zlib.crc32(lengths))) + text
@@ -190,11 +188,20 @@ def decode_header(prefix: bytes, text: bytes) -> Header:
         durable=payload["durable"],
         inline={name: Inline(*values) for name, values in payload["inline"].items()},
         files={name: tuple(SideFile(*values) for values in files) for name, files in payload["files"].items()},
-        blocks={name: tuple(Block(*each) for each in blocks) for name, blocks in payload.get("blocks", {}).items()},
+        blocks={name: tuple(map(_block, blocks)) for name, blocks in payload.get("blocks", {}).items()},
     )
     if header.body_bytes != body_length:
         raise BadFrame("the frame's lengths contradict each other")
     return header
+
+
+def _stored(block: Block) -> list[object]:
+    """As a header has it: two places behind the salt are free."""
+    return [*block[:_FREE], None, None, *block[_FREE:]]
+
+
+def _block(stored: list[Any]) -> Block:
+    return Block(*stored[:_FREE], *stored[_FREE + 2 :])
 
 
 def check_rows(part: Inline, content: bytes) -> None:

@@ -208,6 +208,17 @@ class LocalLog(ReadableLog):
         """Says that nobody adds to these segments any more."""
         self._blocks.seal(names, self.trimmed)
 
+    def hold_blocks(self, puts: Sequence[Put]) -> None:
+        """Keeps what a writer put, whatever becomes of the writer, until it is committed or released."""
+        self._verify()
+        blocks = [block for _, block in puts]
+        self._blocks.require(blocks)
+        self._blocks.hold(blocks)
+
+    def release_blocks(self, puts: Sequence[Put]) -> None:
+        """Says that these blocks will not be committed, unless they are already."""
+        self._blocks.release([block for _, block in puts], self.trimmed)
+
     def append_blocks(
         self,
         position: int,

@@ -23,6 +23,7 @@ import pyarrow as pa
 from headgate.capture.block_writer import Put
 from headgate.capture.events import Committed
 from headgate.capture.memory import MemorySource
+from headgate.capture.parts import OpenParts
 from headgate.capture.shape import Shape
 from headgate.capture.source import Sample, SourceFreshness, SourceStatus, SourceTable
 from headgate.capture.streamlog import StreamLog
@@ -52,6 +53,7 @@ class ProducerSource(MemorySource):
         self._announced = log.end
         self._lazy: list[_Lazy] = []
         self._owners: dict[str, Producer] = {}
+        self.parts = OpenParts(log)
         if log.lost is not None:
             _LOGGER.warning("rows of producers were lost: source=%s; %s", name, self._loss())
 
@@ -79,6 +81,7 @@ class ProducerSource(MemorySource):
         return Producer(self, who, flushed)
 
     def claim(self, producer: Producer, tables: Collection[str]) -> None:
+        producer = producer.writes_for
         with self._commit_lock:
             for table in tables:
                 if table not in self.tables:
@@ -96,6 +99,7 @@ class ProducerSource(MemorySource):
 
     def detach(self, producer: Producer) -> None:
         """Gives its tables back; what it committed stays."""
+        self.parts.expire(producer)
         self.flush(producer, None, "close")
         with self._commit_lock:
             self._owners = {table: owner for table, owner in self._owners.items() if owner is not producer}
@@ -197,9 +201,9 @@ class ProducerSource(MemorySource):
             " load them again"
         )
 
-    def write_blocks(self, puts: Sequence[Put], synced: bool, time: datetime) -> Committed | None:
-        """References to what a producer in another process wrote itself."""
-        return self.log.append_blocks(self.log.end + 1, time, [puts], synced=synced) if puts else None
+    def write_blocks(self, parts: Sequence[Sequence[Put]], synced: bool, time: datetime) -> Committed | None:
+        """References to what producers wrote themselves, part after part."""
+        return self.log.append_blocks(self.log.end + 1, time, parts, synced=synced) if any(parts) else None
 
     def write(self, rows: Rows, time: datetime) -> Committed | None:
         """Into memory, or into files when it is more than memory should hold."""
@@ -232,6 +236,8 @@ class Producer:
         self.source = source
         self.who = who
         self._flushed = flushed
+        self.writes_for = self
+        """Whose tables it writes: its own, or those of the producer whose transaction it puts parts of."""
 
     def claim(self, tables: Collection[str]) -> None:
         """Makes this the only producer of the tables."""
@@ -246,8 +252,37 @@ class Producer:
 
     def commit_blocks(self, puts: Sequence[Put], *, durable: bool = True, lazy: bool = False) -> Committed | None:
         """The same for rows that are in segments of the log, on the disk already if the commit is to be durable."""
-        write = partial(self.source.write_blocks, puts, durable)
+        write = partial(self.source.write_blocks, [puts], durable)
         return self.source.commit(self, write, durable=durable, lazy=lazy, commit_at=None)
+
+    def begin_parts(self) -> str:
+        """Opens a transaction that other producers put parts of; it goes when this producer detaches."""
+        return self.source.parts.begin(self)
+
+    def join(self, transaction: str) -> None:
+        """From now on writes the tables of the producer that began the transaction."""
+        owner = self.source.parts.owner(transaction)
+        assert isinstance(owner, Producer)
+        self.writes_for = owner
+
+    def offer(self, transaction: str, part: int, puts: Sequence[Put]) -> None:
+        """A part of a transaction is in segments of the log."""
+        self.source.parts.offer(transaction, part, puts)
+
+    def commit_parts(
+        self, transaction: str, parts: int, *, durable: bool = True, lazy: bool = False
+    ) -> Committed | None:
+        """Commits a transaction of this producer with its parts 0 … parts − 1; unless all are there it raises, and stays open."""
+        found = self.source.parts.whole(transaction, parts, self)
+        self.claim({table for puts in found for table, _ in puts})
+        write = partial(self.source.write_blocks, found, False)
+        committed = self.source.commit(self, write, durable=durable, lazy=lazy, commit_at=None)
+        self.source.parts.end(transaction)
+        return committed
+
+    def abandon(self, transaction: str) -> None:
+        """Forgets a transaction."""
+        self.source.parts.end(transaction)
 
     @property
     def archives(self) -> list[datetime]:

@@ -16,12 +16,12 @@ from headgate.capture import frames
 from headgate.capture.block_segments import SUFFIX as BLOCKS
 from headgate.capture.block_segments import BlockSegments
 from headgate.capture.durable import full_disk_is_named
-from headgate.capture.elastic.status import QueueStatus
 from headgate.capture.events import Committed, Events, Size
 from headgate.capture.frame_index import FrameIndex, committed_of
 from headgate.capture.frames import Header
 from headgate.capture.loss import Loss, Losses
 from headgate.capture.places import Places, RowsPlace, Stamps, read_rows
+from headgate.capture.queue_status import QueueStatus
 from headgate.capture.reading import concatenate_events, stamps_of
 from headgate.capture.room import Room
 from headgate.capture.segments import FrameEntry
@@ -109,10 +109,10 @@ class ReadableLog(ABC):
         """None: the log has no partitions."""
         return None
 
-    def split(self, number: int) -> object:
+    def split(self, number: int) -> QueueStatus:
         raise self._without_partitions()
 
-    def merge(self, number: int, other: int) -> object:
+    def merge(self, number: int, other: int) -> QueueStatus:
         raise self._without_partitions()
 
     def _without_partitions(self) -> DefiniteError:

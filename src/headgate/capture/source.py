@@ -14,8 +14,8 @@ from typing import Protocol, runtime_checkable
 
 from pyspark.sql.types import StructType
 
-from headgate.capture.elastic.status import QueueStatus
 from headgate.capture.loss import Loss
+from headgate.capture.queue_status import QueueStatus
 from headgate.capture.streamlog import StreamLog
 from headgate.config.gears import Gear
 from headgate.errors import HeadgateError

@@ -20,10 +20,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from headgate.capture.block_writer import OpenSegment, Put
-from headgate.capture.elastic.status import QueueStatus
 from headgate.capture.events import Committed, Events, Size
 from headgate.capture.loss import Loss
 from headgate.capture.places import Places
+from headgate.capture.queue_status import QueueStatus
 from headgate.capture.unwritten import Lost
 from headgate.capture.writing import TransactionWriter
 
@@ -108,6 +108,14 @@ class StreamLog(Protocol):
         """Says that nobody adds to these segments any more; each goes with its last block."""
         ...
 
+    def hold_blocks(self, puts: Sequence[Put]) -> None:
+        """Keeps what a writer put, whatever becomes of the writer, until it is committed or released."""
+        ...
+
+    def release_blocks(self, puts: Sequence[Put]) -> None:
+        """Says that these blocks will not be committed, unless they are already."""
+        ...
+
     def append_blocks(
         self,
         position: int,
@@ -159,11 +167,11 @@ class StreamLog(Protocol):
         """The partitions of an elastic queue; None of a log without partitions."""
         ...
 
-    def split(self, number: int) -> object:
+    def split(self, number: int) -> QueueStatus:
         """Cuts a partition of an elastic queue in two."""
         ...
 
-    def merge(self, number: int, other: int) -> object:
+    def merge(self, number: int, other: int) -> QueueStatus:
         """Joins two neighbouring partitions of an elastic queue."""
         ...
 

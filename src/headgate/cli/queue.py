@@ -92,3 +92,5 @@ def _show(name: str, queue: Mapping[str, Any]) -> None:
     for line in table_lines(("partition", "salts", "waiting", "transactions"), rows):
         click.echo(line)
     click.echo(queue["reason"])
+    if queue["last_change"] is not None:
+        click.echo(f"last change: {queue['last_change']}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from headgate.config.fields import Settings
+from headgate.config.fields import Settings, Size
 
 
 class StreamSettings(Settings):
@@ -12,3 +12,5 @@ class StreamSettings(Settings):
 
     stream: Literal["local", "elastic"] = "local"
     """Where captured rows wait: in segments of the warehouse's process, or in a queue of partitions that grow with the load."""
+    partition_bytes: Size = 8 << 20
+    """Of a queue: a partition that has more waiting is split."""

@@ -74,6 +74,30 @@ class Channel(Protocol):
         """
         ...
 
+    def begin_parts(self) -> str:
+        """Opens a transaction that other producers put parts of; gives its name, which they have to be told."""
+        ...
+
+    def join(self, transaction: str) -> None:
+        """From now on this producer writes the tables of the one that began the transaction."""
+        ...
+
+    def put(
+        self, rows: Iterable[tuple[str, pa.RecordBatch]], transaction: str, part: int, *, durable: bool = True
+    ) -> None:
+        """Puts a part of a transaction: rows numbered within it. A part that is put again replaces the one before."""
+        ...
+
+    def commit_parts(
+        self, transaction: str, parts: int, *, durable: bool = True, lazy: bool = False
+    ) -> datetime | None:
+        """Commits a transaction that this producer began: its parts 0 … parts − 1 in order. Unless all are there it raises."""
+        ...
+
+    def abandon(self, transaction: str) -> None:
+        """Forgets the parts of a transaction."""
+        ...
+
     def flush(self, upto: datetime | None = None) -> None:
         """Lets readers see lazy commits, by default all, else those up to a commit time; in commit order."""
         ...

@@ -67,6 +67,7 @@ def connect(
     memory_bytes: int = 64 << 20,
     cache_rows: int = 1_000_000,
     check_every: timedelta = timedelta(seconds=1),
+    part: tuple[str, int] | None = None,
 ) -> Connection:
     """A PEP 249 connection for a program that fills tables of a producer source.
 
@@ -74,7 +75,8 @@ def connect(
     `token` of a role that can produce. Of a project, the process that has its warehouse open is asked, which the same user runs;
     if none has, this one opens it, and closes it with the connection. `source` is needed when the project has
     several sources of type producer. Scalar INSERTs into `tables` are buffered, everything else goes to the warehouse. `policy`
-    says when readers see what was committed (at once), `durable` whether a commit waits for the disk.
+    says when readers see what was committed (at once), `durable` whether a commit waits for the disk. With `part`, a
+    transaction that another connection began and a number, the commit puts that part of it.
     """
     heard = policy if policy is not None else AtOnce()
     channel, close = _channel(warehouse, source, token, heard.flushed)
@@ -88,6 +90,7 @@ def connect(
             memory_bytes=memory_bytes,
             cache_rows=cache_rows,
             check_every=check_every,
+            part=part,
             on_close=close,
         )
     except BaseException:

@@ -58,15 +58,22 @@ class Connection:
         memory_bytes: int = 64 << 20,
         cache_rows: int = 1_000_000,
         check_every: timedelta = timedelta(seconds=1),
+        part: tuple[str, int] | None = None,
         on_close: Callable[[], None] | None = None,
     ) -> None:
-        """`policy` must be the one that the channel tells about flushes; `on_close` is called when the channel is closed."""
+        """`policy` must be the one that the channel tells about flushes; `on_close` is called when the channel is closed.
+
+        `part` is a transaction that another connection began (`begin_parts`) and the number of a part of it, which the
+        commit of this connection puts.
+        """
         require_paramstyle(paramstyle)
         self.is_closed = False
         self._channel = channel
         self._policy = policy or AtOnce()
         self._lazy = bool(getattr(self._policy, "lazy", True))
         self._durable = durable
+        self._part = part
+        self._was_put = False
         self._check_every = check_every.total_seconds()
         self._on_close = on_close
         self._trouble: BaseException | None = None
@@ -75,6 +82,9 @@ class Connection:
         self._scratch = Path(tempfile.mkdtemp(prefix="headgate-producer-"))
         self._transaction = OpenTransaction(self._scratch, memory_bytes)
         try:
+            if part is not None:
+                with errors_of_pep_249():
+                    channel.join(part[0])
             self._tables = OwnTables(channel, tables, self._transaction, cache_rows=cache_rows, paramstyle=paramstyle)
         except BaseException:
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -100,7 +110,9 @@ class Connection:
         self._raise_trouble()
         self._tables.flush()
         commit_at: datetime | None = None
-        if len(self._transaction):
+        if self._part is not None:
+            self._put(*self._part)
+        elif len(self._transaction):
             with errors_of_pep_249():
                 commit_at = self._channel.commit(self._transaction.batches(), durable=self._durable, lazy=self._lazy)
             self._tables.committed()
@@ -110,6 +122,27 @@ class Connection:
         if materialize:
             with errors_of_pep_249():
                 self._channel.materialize()
+        return commit_at
+
+    def begin_parts(self) -> str:
+        """Opens a transaction whose parts other connections put, each in a process of its own; gives its name.
+
+        They connect with `part=(name, number)` and may write the tables of this one. The transaction is forgotten when
+        this connection closes.
+        """
+        self._require_open()
+        with errors_of_pep_249():
+            return self._channel.begin_parts()
+
+    def commit_parts(self, transaction: str, parts: int) -> datetime | None:
+        """Commits the parts 0 … parts − 1 as one transaction, in this order; unless all are there it raises, and stays open."""
+        self._require_open()
+        self._tables.flush()
+        with errors_of_pep_249():
+            commit_at = self._channel.commit_parts(transaction, parts, durable=self._durable, lazy=self._lazy)
+        self._tables.forget()
+        if self._lazy and commit_at is not None:
+            self._watch()
         return commit_at
 
     def rollback(self) -> None:
@@ -149,6 +182,16 @@ class Connection:
                 self.commit()
         finally:
             self.close()
+
+    def _put(self, transaction: str, part: int) -> None:
+        if not len(self._transaction):
+            return
+        if self._was_put:
+            raise InterfaceError(f"part {part} was put already", hint="connect once more for every part")
+        with errors_of_pep_249():
+            self._channel.put(self._transaction.batches(), transaction, part, durable=self._durable)
+        self._was_put = True
+        self._tables.rolled_back()
 
     def _watch(self) -> None:
         if self._watcher is None:

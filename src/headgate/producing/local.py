@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from headgate.capture.block_writer import OpenSegment, Put
+from headgate.capture.block_writer import BlockWriter, OpenSegment, Put
 from headgate.capture.source import SourceTable
 from headgate.scheduling.warehouse import Warehouse
 
@@ -79,6 +79,44 @@ class LocalChannel:
     ) -> datetime | None:
         committed = self._producer.commit(rows, durable=durable, lazy=lazy)
         return None if committed is None else committed.commit_at
+
+    def put(
+        self, rows: Iterable[tuple[str, pa.RecordBatch]], transaction: str, part: int, *, durable: bool = True
+    ) -> None:
+        names: list[str] = []
+
+        def opened() -> OpenSegment:
+            segment = self.open_segment()
+            names.append(segment.name)
+            return segment
+
+        writer = BlockWriter(opened)
+        try:
+            for table, batch in rows:
+                writer.put(table, batch)
+            self.offer(transaction, part, writer.finish(durable=durable))
+        finally:
+            writer.close()
+            self.seal_segments(names)
+
+    def begin_parts(self) -> str:
+        return self._producer.begin_parts()
+
+    def join(self, transaction: str) -> None:
+        self._producer.join(transaction)
+
+    def offer(self, transaction: str, part: int, puts: Sequence[Put]) -> None:
+        """A part of a transaction is in segments."""
+        self._producer.offer(transaction, part, puts)
+
+    def commit_parts(
+        self, transaction: str, parts: int, *, durable: bool = True, lazy: bool = False
+    ) -> datetime | None:
+        committed = self._producer.commit_parts(transaction, parts, durable=durable, lazy=lazy)
+        return None if committed is None else committed.commit_at
+
+    def abandon(self, transaction: str) -> None:
+        self._producer.abandon(transaction)
 
     def open_segment(self) -> OpenSegment:
         """A new segment, for a producer in another process."""

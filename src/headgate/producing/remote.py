@@ -11,8 +11,9 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,18 +24,21 @@ from headgate.capture.block_writer import BlockWriter, OpenSegment
 from headgate.capture.source import SourceTable
 from headgate.errors import DefiniteError, Location, TransientError
 from headgate.producing.remote_values import (
+    PROTOCOL,
     Address,
+    Gone,
+    Message,
     closed_warehouse,
     error_from_json,
+    hear,
+    hear_file,
     instant_from_json,
     instant_to_json,
     puts_to_json,
-    rows_from_file,
-    rows_to_file,
+    say,
     table_to_json,
     tables_from_json,
 )
-from headgate.producing.remote_wire import PROTOCOL, Gone, Message, Wire
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -87,17 +91,27 @@ class RemoteChannel:
     def commit(
         self, rows: Iterable[tuple[str, pa.RecordBatch]], *, durable: bool = True, lazy: bool = False
     ) -> datetime | None:
-        with self._exchanging() as wire:
-            try:
-                for table, batch in rows:
-                    known = self.tables.get(table)
-                    self._writer.put(table, batch, known.key[0] if known is not None and known.key else None)
-                puts = self._writer.finish(durable=durable)
-            except BaseException:
-                self._writer.drop()
-                raise
-            wire.send({"call": "commit", "durable": durable, "lazy": lazy, "blocks": puts_to_json(puts)})
-            return instant_from_json(self._answer(wire))
+        return instant_from_json(self._write(rows, durable, {"call": "commit", "durable": durable, "lazy": lazy}))
+
+    def begin_parts(self) -> str:
+        return str(self._call("begin_parts"))
+
+    def join(self, transaction: str) -> None:
+        self._call("join", transaction=transaction)
+
+    def put(
+        self, rows: Iterable[tuple[str, pa.RecordBatch]], transaction: str, part: int, *, durable: bool = True
+    ) -> None:
+        self._write(rows, durable, {"call": "offer", "transaction": transaction, "part": part})
+
+    def commit_parts(
+        self, transaction: str, parts: int, *, durable: bool = True, lazy: bool = False
+    ) -> datetime | None:
+        committed = self._call("commit_parts", transaction=transaction, parts=parts, durable=durable, lazy=lazy)
+        return instant_from_json(committed)
+
+    def abandon(self, transaction: str) -> None:
+        self._call("abandon", transaction=transaction)
 
     def flush(self, upto: datetime | None = None) -> None:
         self._call("flush", upto=instant_to_json(upto))
@@ -110,10 +124,10 @@ class RemoteChannel:
         if self._is_closed:
             return
         try:
-            if not self._wire.is_closed:
+            if not self._wire.closed:
                 self._call("close")
         except TransientError:
-            if not self._wire.is_closed:
+            if not self._wire.closed:
                 raise
         finally:
             self._is_closed = True
@@ -121,28 +135,35 @@ class RemoteChannel:
             self._writer.close()
 
     def _open_segment(self) -> OpenSegment:
-        self._wire.send({"call": "segment"})
-        name, descriptor = self._received(self._wire)
-        if descriptor is None:
-            raise Gone("the warehouse gave no file to write to")
-        return OpenSegment(name, descriptor)
+        say(self._wire, {"call": "segment"})
+        name = self._answer(self._wire)
+        return OpenSegment(name, hear_file(self._wire))
 
-    def _call(self, call: str, rows: pa.Table | None = None, **arguments: object) -> Any:
-        with self._exchanging() as wire, nullcontext(None) if rows is None else rows_to_file(rows) as file:
-            wire.send({"call": call, **arguments}, file)
+    def _write(self, rows: Iterable[tuple[str, pa.RecordBatch]], durable: bool, message: Message) -> Any:
+        """Writes rows into this producer's segment, and tells the warehouse where they are."""
+        with self._exchanging() as wire:
+            try:
+                for table, batch in rows:
+                    self._writer.put(table, batch)
+                puts = self._writer.finish(durable=durable)
+            except BaseException:
+                self._writer.drop()
+                raise
+            say(wire, {**message, "blocks": puts_to_json(puts)})
             return self._answer(wire)
 
-    def _answer(self, wire: Wire) -> Any:
-        value, descriptor = self._received(wire)
-        return value if descriptor is None else rows_from_file(descriptor)
+    def _call(self, call: str, rows: pa.Table | None = None, **arguments: object) -> Any:
+        with self._exchanging() as wire:
+            say(wire, {"call": call, **arguments}, rows)
+            return self._answer(wire)
 
-    def _received(self, wire: Wire) -> tuple[Any, int | None]:
-        """An answer's value and open file; or its error, raised."""
-        answer, descriptor = wire.receive()
+    def _answer(self, wire: Connection) -> Any:
+        """An answer's value, or its rows; or its error, raised."""
+        answer, rows = hear(wire)
         self._learn(answer)
         if "error" in answer:
             raise error_from_json(answer["error"])
-        return answer["value"], descriptor
+        return answer["value"] if rows is None else rows
 
     def _learn(self, answer: Message) -> None:
         self.archives = answer["archives"]
@@ -151,7 +172,7 @@ class RemoteChannel:
             self.tables = MappingProxyType(tables_from_json(answer["tables"]))
 
     @contextmanager
-    def _exchanging(self) -> Iterator[Wire]:
+    def _exchanging(self) -> Iterator[Connection]:
         """One call and its answer at a time; says what it means if the warehouse goes away during it."""
         try:
             with self._exchange:
@@ -174,14 +195,11 @@ class RemoteChannel:
             except Exception:
                 _LOGGER.exception("the policy failed when it heard of a flush")
 
-    def _connect(self, address: Address, source: str | None) -> Wire:
-        connection = socket.socket(socket.AF_UNIX)
+    def _connect(self, address: Address, source: str | None) -> Connection:
         try:
-            connection.connect(address.socket)
-            wire = Wire(connection, None)
+            wire = Client(address.socket, "AF_UNIX")
             who = f"process {os.getpid()} on {socket.gethostname()}"
-            wire.send({"key": address.key, "protocol": PROTOCOL, "source": source, "who": who})
+            say(wire, {"key": address.key, "protocol": PROTOCOL, "source": source, "who": who})
         except (OSError, Gone) as error:
-            connection.close()
             raise closed_warehouse(self._place) from error
         return wire

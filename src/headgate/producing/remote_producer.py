@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -19,16 +21,19 @@ from headgate.capture.source import SourceTable
 from headgate.errors import HeadgateError
 from headgate.producing.channel import Channel
 from headgate.producing.remote_values import (
+    Gone,
+    Message,
     error_to_json,
+    hang_up,
+    hear,
     instant_from_json,
     instant_to_json,
     puts_from_json,
-    rows_from_file,
-    rows_to_file,
+    say,
+    say_file,
     table_from_json,
     table_to_json,
 )
-from headgate.producing.remote_wire import Gone, Message, Wire
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -48,6 +53,10 @@ class ServedChannel(Channel, Protocol):
         """Commits what the producer wrote: references to blocks, on the disk already if the commit is to be durable."""
         ...
 
+    def offer(self, transaction: str, part: int, puts: Sequence[Put]) -> None:
+        """A part of a transaction is where the producer wrote it."""
+        ...
+
 
 MakeChannel = Callable[[str | None, str, Callable[[str], None]], ServedChannel]
 """Opens the channel of a producer: its source, its name, and who hears why readers see its lazy commits."""
@@ -56,7 +65,7 @@ MakeChannel = Callable[[str | None, str, Callable[[str], None]], ServedChannel]
 class RemoteProducer:
     """One attached producer; `who` names it in messages."""
 
-    def __init__(self, who: str, source: str | None, make_channel: MakeChannel, wire: Wire) -> None:
+    def __init__(self, who: str, source: str | None, make_channel: MakeChannel, wire: Connection) -> None:
         self.who = who
         self._flushed: list[str] = []
         """Why readers saw lazy commits since the last answer."""
@@ -73,7 +82,7 @@ class RemoteProducer:
         try:
             self._send(self._channel.source)
             while not self._is_detached:
-                self._reply(*self._wire.receive())
+                self._reply(*hear(self._wire))
         except Gone:
             what = "was still attached" if self._is_stopped else "went away without closing"
             _LOGGER.warning("the producer %s %s", self.who, what)
@@ -81,12 +90,13 @@ class RemoteProducer:
             try:
                 self.detach()
             finally:
+                hang_up(self._wire)
                 self._wire.close()
 
     def stop(self) -> None:
         """Lets the answer that is being made go out, and then detaches the producer: the warehouse closes."""
         self._is_stopped = True
-        self._wire.stop_receiving()
+        hang_up(self._wire, socket.SHUT_RD)
 
     def detach(self) -> None:
         """Gives its tables back; what it committed stays."""
@@ -95,19 +105,18 @@ class RemoteProducer:
             self._channel.seal_segments(self._segments)
             self._channel.close()
 
-    def _reply(self, message: Message, descriptor: int | None) -> None:
+    def _reply(self, message: Message, keys: pa.Table | None) -> None:
         try:
-            keys = None if descriptor is None else rows_from_file(descriptor)
             value = self._call(message, keys)
             if isinstance(value, OpenSegment):
                 try:
                     self._segments.append(value.name)
-                    self._send(value.name, value.descriptor)
+                    self._send(value.name)
+                    say_file(self._wire, value.descriptor)
                 finally:
                     os.close(value.descriptor)
             elif isinstance(value, pa.Table):
-                with rows_to_file(value) as file:
-                    self._send(None, file)
+                self._send(None, value)
             else:
                 self._send(value)
         except Gone:
@@ -115,7 +124,7 @@ class RemoteProducer:
         except Exception as error:
             if not isinstance(error, HeadgateError):
                 _LOGGER.exception("a call of %s failed: %s", self.who, message.get("call"))
-            self._wire.send({"error": error_to_json(error), **self._news()})
+            say(self._wire, {"error": error_to_json(error), **self._news()})
 
     def _call(self, message: Message, keys: pa.Table | None) -> Any:
         channel = self._channel
@@ -123,7 +132,23 @@ class RemoteProducer:
             case "segment":
                 return channel.open_segment()
             case "commit":
-                return self._commit(message)
+                puts = self._puts(message)
+                return self._written(channel.commit_blocks(puts, durable=message["durable"], lazy=message["lazy"]))
+            case "begin_parts":
+                return channel.begin_parts()
+            case "join":
+                return channel.join(message["transaction"])
+            case "offer":
+                channel.offer(message["transaction"], message["part"], self._puts(message))
+                return self._written(None)
+            case "commit_parts":
+                return instant_to_json(
+                    channel.commit_parts(
+                        message["transaction"], message["parts"], durable=message["durable"], lazy=message["lazy"]
+                    )
+                )
+            case "abandon":
+                return channel.abandon(message["transaction"])
             case "flush":
                 return channel.flush(instant_from_json(message["upto"]))
             case "claim":
@@ -146,18 +171,19 @@ class RemoteProducer:
                 return self.detach()
         raise ValueError(f"there is no call {message['call']}")
 
-    def _commit(self, message: Message) -> int | None:
-        puts = puts_from_json(message["blocks"], self._segments)
-        committed_at = self._channel.commit_blocks(puts, durable=message["durable"], lazy=message["lazy"])
-        # Only the segment is written further that was given out last.
+    def _puts(self, message: Message) -> list[Put]:
+        return puts_from_json(message["blocks"], self._segments)
+
+    def _written(self, committed_at: datetime | None) -> int | None:
+        """What the producer wrote was taken: only the segment is written further that was given out last."""
         *former, last = self._segments or [""]
         if former:
             self._channel.seal_segments(former)
             self._segments = [last]
         return instant_to_json(committed_at)
 
-    def _send(self, value: object, descriptor: int | None = None) -> None:
-        self._wire.send({"value": value, **self._news()}, descriptor)
+    def _send(self, value: object, rows: pa.Table | None = None) -> None:
+        say(self._wire, {"value": value, **self._news()}, rows)
 
     def _news(self) -> Message:
         """What every answer tells besides: lazy commits that readers do not see yet, why they saw others, and the tables if

@@ -13,17 +13,28 @@ import os
 import secrets
 import shutil
 import socket
+import struct
 import tempfile
 import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from headgate.errors import ConfigError, DefiniteError, EnvironmentProblem, HeadgateError, TransientError
 from headgate.producing.remote_producer import MakeChannel, RemoteProducer
-from headgate.producing.remote_values import Address, error_to_json
-from headgate.producing.remote_wire import HELLO_BYTES, PROTOCOL, Gone, Message, Wire
+from headgate.producing.remote_values import (
+    HELLO_BYTES,
+    PROTOCOL,
+    Address,
+    Gone,
+    Message,
+    error_to_json,
+    hang_up,
+    hear,
+    say,
+)
 from headgate.warehouse.roles import Role, Roles
 
 _LOGGER = logging.getLogger(__name__)
@@ -51,7 +62,7 @@ class RemoteServer:
         self._address = Address(str(self._folder / "socket"), secrets.token_hex(32))
         self._lock = threading.Lock()
         self._is_closed = False
-        self._wires: dict[threading.Thread, Wire] = {}
+        self._wires: dict[threading.Thread, Connection] = {}
         self._unknown: set[threading.Thread] = set()
         """Connections whose secret has not been seen yet."""
         self._producers: set[RemoteProducer] = set()
@@ -108,7 +119,9 @@ class RemoteServer:
                 _LOGGER.exception("a producer could not connect")
                 time.sleep(0.1)
                 continue
-            wire = Wire(connection, self._patience)
+            # Whoever says nothing in time, or stops within a message, is sent away.
+            _wait_at_most(connection, self._patience)
+            wire = Connection(connection.detach())
             thread = threading.Thread(target=self._serve, args=(wire,), name="headgate-producer", daemon=True)
             with self._lock:
                 has_room = len(self._unknown) < _MOST_UNKNOWN
@@ -117,15 +130,15 @@ class RemoteServer:
                     self._unknown.add(thread)
             thread.start() if has_room else wire.close()
 
-    def _serve(self, wire: Wire) -> None:
+    def _serve(self, wire: Connection) -> None:
         try:
-            hello, _ = wire.receive(HELLO_BYTES)
+            hello, _ = hear(wire, HELLO_BYTES)
             try:
                 producer = self._greet(hello, wire)
             except Exception as error:
                 if not isinstance(error, HeadgateError):
                     _LOGGER.exception("a producer could not be attached")
-                wire.send({"error": error_to_json(error), "archives": 0, "flushed": []})
+                say(wire, {"error": error_to_json(error), "archives": 0, "flushed": []})
                 wire.close()
                 return
             try:
@@ -143,7 +156,7 @@ class RemoteServer:
                 del self._wires[threading.current_thread()]
                 self._unknown.discard(threading.current_thread())
 
-    def _greet(self, hello: Message, wire: Wire) -> RemoteProducer:
+    def _greet(self, hello: Message, wire: Connection) -> RemoteProducer:
         """Attaches a producer."""
         role = self._role(str(hello.get("key")))
         with self._lock:
@@ -155,7 +168,8 @@ class RemoteServer:
             )
         who = hello["who"] if role is None else f"{hello['who']}, role {role.name}"
         producer = RemoteProducer(who, hello["source"], self._make_channel, wire)
-        wire.be_patient()
+        with socket.socket(fileno=os.dup(wire.fileno())) as known:
+            _wait_at_most(known, 0)
         with self._lock:
             if not self._is_closed:
                 self._producers.add(producer)
@@ -186,8 +200,15 @@ class RemoteServer:
         with self._lock:
             wires = dict(self._wires)
         for wire in wires.values():
-            wire.stop_receiving()
+            hang_up(wire, socket.SHUT_RD)
         for thread in wires:
             thread.join(max(0.0, deadline - time.monotonic()))
         for wire in wires.values():
-            wire.close()
+            hang_up(wire)
+
+
+def _wait_at_most(connection: socket.socket, seconds: float) -> None:
+    """Ends a read or write that waits longer for the other side; 0: never."""
+    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        connection.setsockopt(socket.SOL_SOCKET, option, limit)

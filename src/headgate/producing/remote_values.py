@@ -1,14 +1,21 @@
-"""What messages hold besides plain values: errors, tables, instants, references, rows as files, and the server's address."""
+"""How a producer in another process and the warehouse talk: messages over a Unix domain socket, and what they hold.
+
+    JSON, then the rows that belong to it as Arrow IPC, each with its length (`multiprocessing.connection` frames them)
+
+It is a control channel: a producer's own rows lie in segments, of which open files travel. Nothing that is received is ever executed.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+import socket
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +25,21 @@ from pyspark.sql.types import StructType
 from headgate import errors
 from headgate.capture.block_writer import Put
 from headgate.capture.events import from_micros, to_micros
-from headgate.capture.frames import Block
+from headgate.capture.frames import Block, decode_rows, encode_rows
 from headgate.capture.source import SourceTable
 from headgate.errors import DefiniteError, EnvironmentProblem, HeadgateError, Location
+
+PROTOCOL = 4
+"""Changes whenever the messages do."""
+HELLO_BYTES = 64 << 10
+"""What a message may have before its sender is known."""
+_MESSAGE_BYTES = 256 << 20
+
+Message = dict[str, Any]
+
+
+class Gone(Exception):
+    """The other side closed the connection, said nothing in time, or does not speak as this one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +134,49 @@ def puts_from_json(body: Iterable[list[Any]], segments: Collection[str]) -> list
     return puts
 
 
+def say(connection: Connection, message: Mapping[str, Any], rows: pa.Table | None = None) -> None:
+    """Sends a message, and rows behind it."""
+    with _gone_if_it_fails(connection):
+        connection.send_bytes(json.dumps({**message, "has_rows": rows is not None}, separators=(",", ":")).encode())
+        if rows is not None:
+            connection.send_bytes(encode_rows(rows))
+
+
+def hear(connection: Connection, limit: int = _MESSAGE_BYTES) -> tuple[Message, pa.Table | None]:
+    """The next message, and the rows behind it."""
+    with _gone_if_it_fails(connection):
+        message = json.loads(connection.recv_bytes(limit))
+        if not isinstance(message, dict):
+            raise ValueError("a message is not a JSON object")
+        return message, decode_rows(connection.recv_bytes()) if message.get("has_rows") else None
+
+
+def say_file(connection: Connection, descriptor: int) -> None:
+    """Sends an open file."""
+    with _gone_if_it_fails(connection):
+        send_handle(connection, descriptor, None)
+
+
+def hear_file(connection: Connection) -> int:
+    """The open file that comes next."""
+    with _gone_if_it_fails(connection):
+        return int(recv_handle(connection))
+
+
+def hang_up(connection: Connection, how: int = socket.SHUT_RDWR) -> None:
+    """Wakes whoever waits for a message: after this none comes, and unless only receiving ends (`SHUT_RD`), none goes."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.shutdown(how)
+
+
 @contextmanager
-def rows_to_file(rows: pa.Table) -> Iterator[int]:
-    """Rows in an open file without a name, from its start."""
-    with tempfile.TemporaryFile() as file:
-        with pa.ipc.new_stream(file, rows.schema) as writer:
-            writer.write_table(rows)
-        file.seek(0)
-        yield file.fileno()
-
-
-def rows_from_file(descriptor: int) -> pa.Table:
-    """The rows of such a file, which is closed."""
-    with os.fdopen(descriptor, "rb") as file, pa.ipc.open_stream(file) as reader:
-        return reader.read_all()
+def _gone_if_it_fails(connection: Connection) -> Iterator[None]:
+    """Who failed within a message must not read the rest of it as something else."""
+    try:
+        yield
+    except BaseException as error:
+        hang_up(connection)
+        connection.close()
+        if isinstance(error, OSError | EOFError | ValueError | RuntimeError):
+            raise Gone(str(error)) from error
+        raise

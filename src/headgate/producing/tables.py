@@ -121,6 +121,11 @@ class OwnTables:
         for table in self._own.values():
             table.committed()
 
+    def forget(self) -> None:
+        """Other connections wrote rows of these tables: what is known of them is asked anew."""
+        for name in self._own:
+            self._take(name)
+
     def rolled_back(self) -> None:
         """The transaction's rows are dropped."""
         for table in self._own.values():

@@ -243,7 +243,7 @@ class Engine:
                 project.limits,
                 journal.verify,
                 expected,
-                settings.stream,
+                settings,
             )
             if not expected.is_marked:
                 journal.record([(STREAM_MARKED, {"source": name})])

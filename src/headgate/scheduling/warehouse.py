@@ -11,11 +11,10 @@ from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
-from headgate.capture.elastic.status import QueueStatus
 from headgate.capture.memory import MemorySource
 from headgate.capture.producer import ProducerSource
+from headgate.capture.queue_status import QueueStatus
 from headgate.capture.source import Source
-from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
@@ -256,15 +255,11 @@ class Warehouse:
 
     def split_partition(self, source: str, partition: int) -> QueueStatus:
         """Cuts a partition of a source's elastic queue in two, for what is put from now on."""
-        log = find_source(self.sources, source).log
-        log.split(partition)
-        return _queue_of(log)
+        return find_source(self.sources, source).log.split(partition)
 
     def merge_partitions(self, source: str, partition: int, other: int) -> QueueStatus:
         """Joins two neighbouring partitions of a source's elastic queue, for what is put from now on."""
-        log = find_source(self.sources, source).log
-        log.merge(partition, other)
-        return _queue_of(log)
+        return find_source(self.sources, source).log.merge(partition, other)
 
     @property
     def failures(self) -> tuple[BaseException, ...]:
@@ -490,9 +485,3 @@ class Warehouse:
     def __exit__(self, kind: object, *_: object) -> None:
         # Whoever was interrupted, or has failed, waits for nothing more.
         self.close(0.0 if kind is not None else math.inf)
-
-
-def _queue_of(log: StreamLog) -> QueueStatus:
-    found = log.queue
-    assert found is not None
-    return found

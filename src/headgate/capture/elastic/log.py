@@ -10,36 +10,37 @@ commit records, so a log of either kind opens as the other.
 
 A partition is a range of salts. It decides which task reads a block; a writer knows nothing of it, so that it never waits
 for a split or a merge, and nothing is moved by them. Storage is shared, so any executor reads any segment.
+
+What waits is what came behind the position that the consumers stand at: that of the table that was read least far, of those
+with rows behind it.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Unpack
 
-import pyarrow as pa
-
-from headgate.capture.block_writer import BlockWriter, OpenSegment, Put
+from headgate.capture.block_writer import BlockWriter, OpenSegment
 from headgate.capture.durable import full_disk_is_named
-from headgate.capture.elastic.partitions import Partition, Partitions
+from headgate.capture.elastic.partitions import Partitions
 from headgate.capture.elastic.policy import PartitionLoad, QueueDecision, QueueObservation, decide, deviation
-from headgate.capture.elastic.status import PartitionStatus, QueueStatus
 from headgate.capture.events import Committed, Events
-from headgate.capture.frames import Block, decode_rows
+from headgate.capture.frames import Block
 from headgate.capture.locallog import LocalLog, LogOptions, MakeHeader
 from headgate.capture.places import Places, RowsPlace
+from headgate.capture.queue_status import PartitionStatus, QueueStatus
 from headgate.capture.segments import FrameEntry
-from headgate.errors import Location, TransactionError
 
+_LOGGER = logging.getLogger(__name__)
 MOST_PARTITIONS = 64
 REMEMBERED_BATCHES = 3
 DEFAULT_PARTITION_BYTES = 8 << 20
-"""What a task reads at once (`places`)."""
+"""What one task reads (`places`)."""
 
 Batch = Mapping[int, Mapping[str, Places]]
 """References per partition and table, in order. Partition 0 has what no partition has: files of the owner's large transactions,
@@ -58,103 +59,47 @@ class ElasticLog(LocalLog):
         **options: Unpack[LogOptions],
     ) -> None:
         super().__init__(folder, **options)
-        self.partitions = Partitions.read(folder)
+        used = max((block.partition for entry in self._index for block in entry.blocks), default=0)
+        self.partitions = Partitions.read(folder, used)
         self.decision = QueueDecision("stay", (), "nothing was put yet")
-        """What the policy decided last, and why."""
+        """What the policy decided last, and why ..."""
+        self.last_change: QueueDecision | None = None
+        """... and the last decision, or command, that changed the partitions."""
+        self._has_news = False
+        """Whether the partitions are others than those in their file."""
         self._partition_bytes = partition_bytes
         self._most_partitions = most_partitions
         self._consumed = self.trimmed
+        self._read_upto: dict[str, int] = {}
+        """Up to where each table was read, if it was, ..."""
+        self._rows_upto: dict[str, int] = {}
+        """... and the newest position with rows of it."""
         self._growth: dict[int, tuple[int, int]] = {}
         """Bytes and transactions per partition behind what was consumed ..."""
         self._taken: deque[dict[int, int]] = deque(maxlen=REMEMBERED_BATCHES)
         """... and the bytes per partition that the last batches took."""
         for entry in self._index:
-            self._grow(entry, 1)
-        self._open_transactions: dict[str, dict[int, tuple[list[Put], bool]]] = {}
-        self._committing = threading.Lock()
+            self._added(entry)
         self._keeping = threading.Lock()
         self._own_lock = threading.Lock()
         self._own_segments: list[str] = []
         # The log may hold its own blocks back no longer than the frame that refers to them: they are written at once.
         self._own = BlockWriter(self._open_own, segment_bytes=self._segment_bytes, memory_bytes=0, where=folder)
 
-    # putting
-
-    def put(
-        self, rows: Mapping[str, pa.Table], transaction: str, part: int, *, keys: Mapping[str, str] | None = None
-    ) -> None:
-        """Writes one part of a transaction from this process: rows by table, numbered within the part."""
-        self._verify()
-        with self._own_lock:
-            try:
-                for table, found in rows.items():
-                    self._own.put(table, found, (keys or {}).get(table))
-                puts = self._own.finish(durable=False)
-            except BaseException:
-                self._own.drop()
-                raise
-            self._hold(block for _, block in puts)
-        self.offer(transaction, part, puts)
-
-    def offer(self, transaction: str, part: int, puts: Sequence[Put], *, synced: bool = False) -> None:
-        """A part of a transaction is there: where its writer put it. A part that is put again replaces the one before."""
-        with self._lock:
-            parts = self._open_transactions.setdefault(transaction, {})
-            former, _ = parts.get(part, ([], False))
-            parts[part] = list(puts), synced
-        self._blocks.release(block.segment for _, block in former)
-
-    def commit(self, transaction: str, parts: int, commit_at: datetime, *, position: int | None = None) -> Committed:
-        """Appends a transaction with the parts 0 … parts − 1; readable at once, durable after the log's next `sync`.
-
-        Unless all of them are there it raises, and the transaction stays open.
-        """
-        with self._lock:
-            found = self._open_transactions.get(transaction, {})
-            missing = [number for number in range(parts) if number not in found]
-            if missing or len(found) > parts:
-                raise TransactionError(
-                    f"the transaction {transaction} has {len(found)} parts, and {parts} were announced",
-                    where=Location(str(self.folder)),
-                    hint=f"put part {missing[0]}, or abandon the transaction" if missing else "announce all parts",
-                )
-            chosen = [found[number] for number in range(parts)]
-        with self._committing:
-            committed = self.append_blocks(
-                self.end + 1 if position is None else position,
-                commit_at,
-                [puts for puts, _ in chosen],
-                synced=all(synced for _, synced in chosen),
-            )
-        with self._lock:
-            del self._open_transactions[transaction]
-        return committed
-
-    def abandon(self, transaction: str) -> None:
-        """Forgets the parts of a transaction; what they take on the disk goes with their segments."""
-        with self._lock:
-            parts = self._open_transactions.pop(transaction, {})
-        self._blocks.release(block.segment for puts, _ in parts.values() for _, block in puts)
-
     # reading
 
-    def next_batch(self, after: int, upto: int, keys: tuple[int, int] | tuple[str, str] | None = None) -> Batch:
-        """The transactions in (after, upto] by reference: per partition and table where their rows lie, in order.
-
-        With `keys`, blocks whose keys all lie outside of that range, its ends included, are left out.
-        """
+    def next_batch(self, after: int, upto: int) -> Batch:
+        """The transactions in (after, upto] by reference: per partition and table where their rows lie, in order."""
         self.sync(upto)
         found: dict[int, dict[str, list[RowsPlace]]] = {}
         with self._lock:
             chosen = [entry.header for entry in self._index.between(after, upto)]
             tables = sorted({table for header in chosen for table in (*header.group.rows, *header.files)})
-            outside = set() if keys is None else self._outside(after, upto, keys)
             for table in tables:
                 for _, place in self._places(table, after, upto):
-                    if (place.segment, place.offset) not in outside:
-                        found.setdefault(place.partition, {}).setdefault(table, []).append(place)
+                    found.setdefault(place.partition, {}).setdefault(table, []).append(place)
             files = {table: self._index.files(table, after, upto, self.files_folder) for table in tables}
-        self._consume(upto)
+            self._read_all(upto)
         if any(files.values()):
             found.setdefault(0, {}).update({table: found.get(0, {}).get(table, []) for table in files if files[table]})
         return {
@@ -167,33 +112,39 @@ class ElasticLog(LocalLog):
 
     def read(self, table: str, after: int, upto: int) -> Events:
         events = super().read(table, after, upto)
-        self._consume(upto)
+        with self._lock:
+            self._read(table, upto)
         return events
 
     def places(self, table: str, after: int, upto: int) -> Places:
         places = super().places(table, after, upto)
-        self._consume(upto)
+        with self._lock:
+            self._read(table, upto)
         return places
 
     def trim(self, upto: int) -> None:
-        self._consume(min(upto, self.durable))
+        with self._lock:
+            self._read_all(min(upto, self._durable))
         super().trim(upto)
         self.rebalance()
+        self._write_partitions()
 
     def forget_after_loss(self) -> None:
         super().forget_after_loss()
         with self._lock:
             self._consumed = min(self._consumed, self._end)
+            self._read_upto = {table: min(upto, self._end) for table, upto in self._read_upto.items()}
             self._growth.clear()
+            self._rows_upto.clear()
             for entry in self._index:
                 if entry.header.position > self._consumed:
-                    self._grow(entry, 1)
+                    self._added(entry)
 
     # partitions
 
     @property
     def consumed(self) -> int:
-        """The newest position up to which rows were read."""
+        """The position up to which every table was read."""
         return self._consumed
 
     @property
@@ -210,7 +161,8 @@ class ElasticLog(LocalLog):
             self._consumed,
             self.end,
             deviation([load.bytes for load in loads]),
-            f"{self.decision.action}: {self.decision.reason}",
+            str(self.decision),
+            None if self.last_change is None else str(self.last_change),
         )
 
     @property
@@ -219,43 +171,33 @@ class ElasticLog(LocalLog):
         with self._lock:
             return self._loads()
 
-    def split(self, number: int) -> tuple[Partition, Partition]:
+    def split(self, number: int) -> QueueStatus:
         """Cuts a partition in the middle of its salts: later blocks are spread over both halves."""
         with self._lock:
-            place = self.partitions.found.index(self.partitions.get(number))
-            self.partitions = found = self.partitions.split(number, self.end)
-        self._keep_partitions()
-        return found.found[place], found.found[place + 1]
+            self._change(QueueDecision("split", (number,), f"partition {number}, by command"))
+        self._write_partitions()
+        return self.queue
 
-    def merge(self, number: int, other: int) -> Partition:
+    def merge(self, number: int, other: int) -> QueueStatus:
         """Joins two neighbours: later blocks of both go to one partition."""
         with self._lock:
-            place = min(self.partitions.found.index(self.partitions.get(each)) for each in (number, other))
-            self.partitions = found = self.partitions.merge(number, other, self.end)
-        self._keep_partitions()
-        return found.found[place]
+            self._change(QueueDecision("merge", (number, other), f"partitions {number} and {other}, by command"))
+        self._write_partitions()
+        return self.queue
 
-    def rebalance(self) -> QueueDecision:
-        """Splits or merges as the policy says, as often as it does; gives its last decision that changed something."""
-        changed: QueueDecision | None = None
+    def rebalance(self) -> None:
+        """Splits or merges as the policy says, as often as it does. Writes nothing, so that whoever appends does not wait."""
         with self._lock:
             for _ in range(self._most_partitions):
                 seen = QueueObservation(self._loads(), self._consumed, self._most_partitions, self._partition_bytes)
                 self.decision = decide(seen)
                 if self.decision.action == "stay":
                     break
-                changed = self.decision
-                first, *others = changed.partitions
-                for other in others:
-                    self.partitions = self.partitions.merge(first, other, self.end)
-                if not others:
-                    self.partitions = self.partitions.split(first, self.end)
-        if changed is not None:
-            self._keep_partitions()
-        return changed or self.decision
+                self._change(self.decision)
 
     def close(self) -> None:
         super().close()
+        self._write_partitions()
         with self._own_lock:
             self._own.close()
 
@@ -268,11 +210,11 @@ class ElasticLog(LocalLog):
             return make_header, bodies
         with self._own_lock:
             blocks = {
-                table: (self._settled(self._own.put_encoded(content, decode_rows(content))),)
+                table: (self._settled(self._own.put_encoded(content, inline[table].rows)),)
                 for table, content in zip(inline, bodies, strict=True)
             }
             written = [block for found in blocks.values() for block in found]
-            self._hold(written)
+            self._hold_own(written)
         self._blocks.written(written)
         return lambda durable: replace(make_header(durable), inline={}, blocks=blocks), []
 
@@ -280,6 +222,8 @@ class ElasticLog(LocalLog):
         return block._replace(partition=self.partitions.of_salt(block.salt).id)
 
     def _added(self, entry: FrameEntry) -> None:
+        for table in (*entry.header.group.rows, *entry.header.files):
+            self._rows_upto[table] = entry.header.position
         self._grow(entry, 1)
 
     def _append(self, make_header: MakeHeader, bodies: Sequence[bytes]) -> Committed:
@@ -295,9 +239,9 @@ class ElasticLog(LocalLog):
         self._own_segments.append(segment.name)
         return segment
 
-    def _hold(self, blocks: Iterable[Block]) -> None:
+    def _hold_own(self, blocks: Collection[Block]) -> None:
         """Keeps blocks until a frame refers to them; of the segments of this process all but the last are sealed then."""
-        self._blocks.hold(block.segment for block in blocks)
+        self._blocks.hold(blocks)
         *former, last = self._own_segments or [""]
         if former:
             self._own_segments = [last]
@@ -313,22 +257,46 @@ class ElasticLog(LocalLog):
             for each in self.partitions.found
         )
 
-    def _keep_partitions(self) -> None:
-        """Outside the lock: nobody waits for it."""
-        with self._keeping, full_disk_is_named(self.folder):
-            self.partitions.write(self.folder)
+    def _change(self, change: QueueDecision) -> None:
+        first, *others = change.partitions
+        if others:
+            self.partitions = self.partitions.merge(first, others[0], self.end)
+        else:
+            self.partitions = self.partitions.split(first, self.end)
+        self.last_change, self._has_news = change, True
+        _LOGGER.info("partitions of %s changed to %s: %s", self.folder, len(self.partitions), change)
+
+    def _write_partitions(self) -> None:
+        """Nobody who appends waits for it; what a crash loses is made again by the policy."""
+        with self._keeping:
+            if self._has_news:
+                self._has_news = False
+                with full_disk_is_named(self.folder):
+                    self.partitions.write(self.folder)
+
+    def _read(self, table: str, upto: int) -> None:
+        """A table was read up to a position."""
+        self._read_upto[table] = max(upto, self._read_upto.get(table, 0))
+        behind = [
+            read for name, last in self._rows_upto.items() if (read := self._read_upto.get(name, self._consumed)) < last
+        ]
+        self._consume(min(behind, default=self._end))
+
+    def _read_all(self, upto: int) -> None:
+        """Every table was read up to a position."""
+        self._read_upto = {table: max(upto, self._read_upto.get(table, 0)) for table in self._rows_upto}
+        self._consume(upto)
 
     def _consume(self, upto: int) -> None:
-        with self._lock:
-            if upto <= self._consumed:
-                return
-            before = {number: size for number, (size, _) in self._growth.items()}
-            for entry in self._index.between(max(self._consumed, self._index.trimmed), upto):
-                if entry.header.position <= upto:
-                    self._grow(entry, -1)
-            self._taken.append({number: size - self._growth[number][0] for number, size in before.items()})
-            self._growth = {number: growth for number, growth in self._growth.items() if growth[0]}
-            self._consumed = min(upto, self._end)
+        if upto <= self._consumed:
+            return
+        before = {number: size for number, (size, _) in self._growth.items()}
+        for entry in self._index.between(max(self._consumed, self._index.trimmed), upto):
+            if entry.header.position <= upto:
+                self._grow(entry, -1)
+        self._taken.append({number: size - self._growth[number][0] for number, size in before.items()})
+        self._growth = {number: growth for number, growth in self._growth.items() if growth[0]}
+        self._consumed = min(upto, self._end)
 
     def _grow(self, entry: FrameEntry, sign: int) -> None:
         seen = set()
@@ -338,17 +306,3 @@ class ElasticLog(LocalLog):
                 seen.add(block.partition)
                 transactions += sign * len(entry.header.group.positions)
             self._growth[block.partition] = size + sign * block.length, transactions
-
-    def _outside(self, after: int, upto: int, keys: tuple[int, int] | tuple[str, str]) -> set[tuple[str, int]]:
-        """The blocks that have no key of the range."""
-        low, high = keys
-        return {
-            (str(self._blocks.folder / block.segment), block.offset)
-            for entry in self._index.between(after, upto)
-            for block in entry.blocks
-            if type(block.low) is type(low) and type(block.high) is type(high) and _misses(block, low, high)
-        }
-
-
-def _misses(block: Block, low: object, high: object) -> bool:
-    return bool(block.high < low or block.low > high)  # type: ignore[operator]

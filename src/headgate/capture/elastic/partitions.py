@@ -3,7 +3,8 @@
     0 ────────── 1 ──┬── 2 ────────── 2³²        a split cuts a range in the middle, a merge joins neighbours
                      └ later blocks are spread anew, those before stay with the partition they were put into
 
-A file beside the log keeps them. They say who reads a block, never what is in it: if the file is lost, one partition goes on.
+A file beside the log keeps them, written when the log is trimmed or closed. They say who reads a block, never what is in it: if
+the file is lost, one partition goes on.
 """
 
 from __future__ import annotations
@@ -86,16 +87,17 @@ class Partitions:
         return Partitions((*self.found[:place], both, *self.found[place + 2 :]), self.next_id + 1)
 
     @staticmethod
-    def read(folder: Path) -> Partitions:
+    def read(folder: Path, used: int) -> Partitions:
+        """As the file has them; `used` is the largest id that a block names, which the file may not know."""
         try:
             content = json.loads(read_checked(folder / _FILE))
             found = tuple(Partition(**each) for each in content["partitions"])
             ends = [0, *(each.high for each in found)]
             if [each.low for each in found] == ends[:-1] and ends[-1] == SALTS:
-                return Partitions(found, int(content["next_id"]))
+                return Partitions(found, max(int(content["next_id"]), used + 1))
         except (OSError, ValueError, KeyError, TypeError):
             pass
-        return Partitions()
+        return Partitions((Partition(used + 1, 0, SALTS),), used + 2) if used else Partitions()
 
     def write(self, folder: Path) -> None:
         content = {"partitions": [asdict(each) for each in self.found], "next_id": self.next_id}

@@ -42,7 +42,7 @@ class QueueObservation:
 
     loads: Sequence[PartitionLoad]
     consumed: int
-    """The newest position up to which rows were read."""
+    """The position up to which every table was read."""
     most: int
     """How many partitions there may be."""
     partition_bytes: int
@@ -53,6 +53,9 @@ class QueueDecision:
     action: Literal["split", "merge", "stay"]
     partitions: tuple[int, ...]
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.action}: {self.reason}"
 
 
 def decide(seen: QueueObservation) -> QueueDecision:

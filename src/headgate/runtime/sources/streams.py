@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from headgate.capture.durable import full_disk_is_named, sync_file, sync_folder
 from headgate.capture.elastic.log import ElasticLog
@@ -20,8 +19,10 @@ from headgate.capture.recovery import Expected
 from headgate.capture.segments import SUFFIX, SegmentScan, scan_segment
 from headgate.capture.streamlog import StreamLog
 from headgate.config.settings import ProjectLimits
+from headgate.config.streams import StreamSettings
 from headgate.warehouse.store import Verify
 
+_LOCAL = StreamSettings()
 Record = Callable[[LogManifest], None]
 """Puts a manifest into the ledger, or raises `Fenced`."""
 
@@ -34,7 +35,7 @@ def open_stream(
     limits: ProjectLimits,
     verify: Verify,
     expected: Expected,
-    kind: Literal["local", "elastic"] = "local",
+    settings: StreamSettings = _LOCAL,
 ) -> StreamLog:
     """Opens the log of a source as the owner of an epoch; what the ledger expects of it and is missing is a loss.
 
@@ -45,7 +46,8 @@ def open_stream(
         folder.mkdir(parents=True, exist_ok=True)
         former = [] if manifest is None else _adopt(home, manifest, folder)
         sync_folder(home)
-    opened = ElasticLog if kind == "elastic" else LocalLog
+    is_elastic = settings.stream == "elastic"
+    opened = partial(ElasticLog, partition_bytes=settings.partition_bytes) if is_elastic else LocalLog
     return opened(
         folder,
         segment_bytes=limits.segment_bytes,

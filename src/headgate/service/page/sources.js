@@ -25,6 +25,7 @@ function card(name, source, status) {
       ["Waiting for it", source.waiting ? number(source.waiting, "request") : null],
       ["Stream log", size(source.log_bytes, source.log_limit)],
       ["Partitions", source.queue ? `${number(source.queue.partitions.length, "partition")}; ${source.queue.reason}` : null],
+      ["Last change of partitions", source.queue?.last_change],
       ["Retained WAL", source.retained_wal === null ? null : size(source.retained_wal, source.retained_wal_limit)],
     ]),
   );

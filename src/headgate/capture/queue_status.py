@@ -22,10 +22,12 @@ class QueueStatus:
 
     partitions: tuple[PartitionStatus, ...]
     consumed: int
-    """The newest position up to which rows were read ..."""
+    """The position up to which every table was read ..."""
     end: int
     """... and that of the last transaction."""
     deviation: float
     """How unevenly what waits is spread: the mean absolute deviation of the partitions, in percent of their mean."""
     reason: str
     """What the policy decided last, and why."""
+    last_change: str | None
+    """The last split or merge since the queue was opened, and why."""
