@@ -14,7 +14,7 @@ from pyspark import SparkContext
 
 from headgate.errors import Cancelled, SparkLost
 from headgate.runtime.reading import query_work
-from headgate.runtime.reading.query_work import Interruption, QueryWork, TimeIsOver
+from headgate.runtime.reading.query_work import DeadlineExceeded, Interruption, QueryWork
 from headgate.runtime.spark.health import SparkHealth
 from headgate.runtime.spark.pools import POOL_PROPERTY, QUERIES
 from headgate.runtime.spark.threads import DaemonThreads
@@ -86,7 +86,7 @@ def test_work_is_called_off_from_another_thread(work: QueryWork, spark: PlayedSp
 
 
 def test_work_that_is_not_done_in_time_is_called_off(work: QueryWork, spark: PlayedSpark) -> None:
-    with pytest.raises(TimeIsOver):
+    with pytest.raises(DeadlineExceeded):
         work.run(spark.job, Interruption(), time.monotonic() + 0.1)
     assert spark.cancelled.is_set()
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import Cancelled, Location
-from headgate.runtime.reading.query_work import Interruption, TimeIsOver
+from headgate.runtime.reading.query_work import DeadlineExceeded, Interruption
 from headgate.runtime.reading.reads import Reads
 from headgate.runtime.signal import Signal
 from headgate.runtime.spark.partitions import Batches, ReadLimit
@@ -135,7 +135,7 @@ def test_who_is_called_off_does_not_wait_for_the_read_of_another() -> None:
     with ThreadPoolExecutor(1) as pool, called_off.at_work():
         other = pool.submit(rows.batches, LIMIT, read, Interruption())
         assert reading.wait(60)
-        with pytest.raises(TimeIsOver):
+        with pytest.raises(DeadlineExceeded):
             rows.batches(LIMIT, lambda: batches(2), called_off, time.monotonic())
         waiting = threading.Timer(0.05, called_off.set)
         waiting.start()

@@ -16,7 +16,7 @@ from headgate.runtime.flows.flows import Planner
 from headgate.runtime.spark.parser import SparkParser
 from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog
 from headgate.sql.guard import require_select
-from headgate.sql.positions import Unread
+from headgate.sql.positions import SyntaxProblem
 from headgate.sql.references import TableText, read_tables
 from headgate.sql.statements import CreateView, parse_statements
 from tests.sql.catalogs import SHOP, create_views, view_name
@@ -57,7 +57,7 @@ def as_query(shop: SparkSession, query: str) -> TableText:
     try:
         require_select(query)
         return read_tables(query, QUERY, hidden_of)
-    except Unread:
+    except SyntaxProblem:
         return SparkParser(shop).read(query, QUERY, hidden_of)
 
 

@@ -25,7 +25,7 @@ from headgate.gateway.metrics import GatewayMetrics
 from headgate.gateway.problems import FatalProblem, error_message, state_of
 from headgate.gateway.queries import Work
 from headgate.gateway.session import WireSession
-from headgate.gateway.startup import Doorkeeper, WireClient, negotiated
+from headgate.gateway.startup import Authenticator, WireClient, negotiated
 from headgate.gateway.transport import ClientGone, Transport, WireProtocol
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.app import Service
@@ -48,7 +48,7 @@ class Gateway:
     ) -> None:
         """`is_open`: without roles everyone who reaches the socket may connect."""
         self._listening = listening
-        self._doorkeeper = Doorkeeper(token, is_open)
+        self._authenticator = Authenticator(token, is_open)
         self._tls = tls
         self._numbers = itertools.count(1)
         self._works = itertools.count(1)
@@ -147,7 +147,7 @@ class Gateway:
             raise TooManyConnections("sorry, too many clients already", hint="close some connections, or use a pool")
         warehouse, roles = self._service.opened(), self._service.roles
         assert roles is not None
-        client = await self._doorkeeper.authenticated(transport, message, roles)
+        client = await self._authenticator.authenticated(transport, message, roles)
         catalog, comments = self._catalog(warehouse, roles)
         number, limits = next(self._numbers), self._service.limits
         session = WireSession(warehouse, limits, catalog, comments, roles, client.user, client.can, number)

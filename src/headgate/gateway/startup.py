@@ -58,7 +58,7 @@ async def negotiated(transport: Transport, tls: ssl.SSLContext | None) -> Startu
     raise FatalProblem(PROTOCOL, "the connection does not begin")
 
 
-class Doorkeeper:
+class Authenticator:
     """Who may connect: as HTTP has it, everyone while there is no token and no role, else whoever has a token."""
 
     def __init__(self, token: str, is_open: bool) -> None:

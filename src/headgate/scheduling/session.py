@@ -17,7 +17,7 @@ from headgate.notebook import SHOWN_ROWS, answer_html, to_pandas, to_polars
 from headgate.runtime.flows.flow_set import NO_KEYS
 from headgate.runtime.placing.platforms import Serving
 from headgate.runtime.reading.answer import SnapshotAnswer
-from headgate.runtime.reading.query_work import Interruption, TimeIsOver
+from headgate.runtime.reading.query_work import DeadlineExceeded, Interruption
 from headgate.runtime.spark.partitions import ReadLimit
 from headgate.scheduling.bound import Bound, Duration
 from headgate.scheduling.history import History
@@ -242,7 +242,7 @@ class Session:
         try:
             query = query or self._scheduler.reader.read(text)
             answer = self._scheduler.reader.answer(query, snapshot, interruption, until)
-        except TimeIsOver:
+        except DeadlineExceeded:
             read = time.monotonic() - began - receipt.waited.total
             raise _too_late(bound, replace(receipt.waited, read=read)) from None
         with self._lock:

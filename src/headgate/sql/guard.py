@@ -18,7 +18,7 @@ from headgate.errors import DefiniteError, Location
 from headgate.sql.allowed_functions import ALLOWED, MOST_ARGUMENTS, REFUSED, TABLE_FUNCTIONS
 from headgate.sql.lexing import require_one_reading
 from headgate.sql.names import did_you_mean
-from headgate.sql.positions import QueryText, Unread
+from headgate.sql.positions import QueryText, SyntaxProblem
 from headgate.text import require_text
 
 FORMATS = frozenset(
@@ -49,7 +49,7 @@ _ONE_SELECT = "write one SELECT, WITH … SELECT or VALUES"
 def require_select(text: str, where: Location | None = None) -> None:
     """Raises a DefiniteError with the line and what to do when the text may not be run.
 
-    It is `Unread` if nothing but the parser stands against the text: Spark's own may read it, whose plan is then judged.
+    It is `SyntaxProblem` if nothing but the parser stands against the text: Spark's own may read it, whose plan is then judged.
     """
     start = where or Location("query")
     require_one_query(text, start)
@@ -70,7 +70,7 @@ def require_allowed_words(text: str, start: Location) -> None:
     """What can be told by the words of a text: no program, no parameter, no name that is computed, no refused function."""
     try:
         query = QueryText(text, start)
-    except Unread:
+    except SyntaxProblem:
         return
     _check_tokens(query)
 

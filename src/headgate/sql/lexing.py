@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from sqlglot.tokenizer_core import Token
 
 from headgate.errors import Location
-from headgate.sql.positions import Unread
+from headgate.sql.positions import SyntaxProblem
 
 _PIECES = re.compile(
     r"""
@@ -86,8 +86,8 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
     return joined
 
 
-def _unclear(text: str, start: int, where: Location) -> Unread:
-    return Unread(
+def _unclear(text: str, start: int, where: Location) -> SyntaxProblem:
+    return SyntaxProblem(
         "a comment, quote or hint here can be read in two ways",
         where=where.within(text, start),
         hint="write comments that hold no other comment and do not end with a backslash, and close every quote",

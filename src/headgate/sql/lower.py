@@ -17,7 +17,7 @@ from headgate.sql.context import Context
 from headgate.sql.fragments import FragmentBuilder
 from headgate.sql.joins import JoinBuilder
 from headgate.sql.names import NameAllocator, folded
-from headgate.sql.positions import QueryText, Unread
+from headgate.sql.positions import QueryText, SyntaxProblem
 from headgate.sql.prune import pruned
 from headgate.sql.scope import Environment, Field, Lowered, NotIncremental, TableCatalog
 from headgate.sql.select import Selects, lower_select
@@ -98,7 +98,7 @@ def named_places(text: str, where: Location) -> dict[str, list[Location]]:
     try:
         query = QueryText(text, where)
         return _places(query, query.parse())
-    except Unread:
+    except SyntaxProblem:
         return {}
 
 

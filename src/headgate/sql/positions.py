@@ -32,7 +32,7 @@ from headgate.text import require_text
 SPAN = "span"
 
 
-class Unread(FlowError):
+class SyntaxProblem(FlowError):
     """A text that headgate's own parser cannot read; Spark's may."""
 
 
@@ -177,7 +177,9 @@ class QueryText:
         pipe = next((token for token in self.tokens if token.token_type == TokenType.PIPE_GT), None)
         if pipe is not None:
             # The parser would make another query of it, whose parts stand nowhere in the text.
-            raise Unread("cannot read the pipe |> here", where=self.at(pipe.start), hint="write it as SELECT … FROM …")
+            raise SyntaxProblem(
+                "cannot read the pipe |> here", where=self.at(pipe.start), hint="write it as SELECT … FROM …"
+            )
         try:
             with bounded_recursion(self.where):
                 trees = SpanParser(dialect=Spark()).parse(list(self.tokens), self.text)
@@ -185,7 +187,7 @@ class QueryText:
             detail = error.errors[0] if error.errors else {}
             what = str(detail.get("description") or error).split("\n")[0].rstrip(".")
             near = str(detail.get("highlight") or "").strip()
-            raise Unread(
+            raise SyntaxProblem(
                 f"cannot read this SQL: {what}" + (f", near '{near}'" if near else ""),
                 where=self._found(detail.get("line"), detail.get("col"), near),
                 hint="write it as Spark SQL",
@@ -250,8 +252,10 @@ class QueryText:
             raise self._lost(identifier)
         return index, index
 
-    def _lost(self, node: exp.Expr) -> Unread:
-        return Unread(f"cannot find {node.sql('spark')} in the text", where=self.where, hint="write it in another way")
+    def _lost(self, node: exp.Expr) -> SyntaxProblem:
+        return SyntaxProblem(
+            f"cannot find {node.sql('spark')} in the text", where=self.where, hint="write it in another way"
+        )
 
     def slice(self, first: int, last: int, edits: list[Edit]) -> Expression:
         """Tokens first..last on one line, with the edits made."""
@@ -289,7 +293,7 @@ def tokenize(text: str, where: Location) -> list[Token]:
         cause = error.__cause__ or error
         # The tokenizer tells the line and the place in the whole text.
         found = re.search(r" from \d+:(\d+)", str(cause))
-        raise Unread(
+        raise SyntaxProblem(
             f"cannot read this SQL: {str(cause).split(chr(10))[0].replace(found[0] if found else '', '')}",
             where=where.within(text, int(found[1]) if found else 0),
             hint="close every quote and comment",

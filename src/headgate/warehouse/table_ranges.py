@@ -27,9 +27,9 @@ def within(table: VersionedTable, ranges: Ranges) -> VersionedTable:
     if not isinstance(overlay, DividedOverlay) or ranges == overlay.division.map.all:
         return table
     with table._lock:
-        if ranges not in table._some:
-            table._some[ranges] = TableRanges(table, overlay, ranges)
-        return table._some[ranges]
+        if ranges not in table._range_views:
+            table._range_views[ranges] = TableRanges(table, overlay, ranges)
+        return table._range_views[ranges]
 
 
 class TableRanges(VersionedTable):

@@ -82,7 +82,7 @@ class VersionedTable:
         self._bases = tuple(bases)
         through = self._bases[-1].through
         self._overlay: Overlay = Overlay(store.spec, through, through)
-        self._some: dict[Ranges, VersionedTable] = {}
+        self._range_views: dict[Ranges, VersionedTable] = {}
         """Parts of the table that are read by themselves."""
         self._retain_from = through
         self._pins: set[Pin] = set()
@@ -219,7 +219,7 @@ class VersionedTable:
                 self._overlay = DividedOverlay.of(self._overlay, division)
             elif isinstance(self._overlay, DividedOverlay):
                 self._overlay = self._overlay.undivided()
-            self._forget_some()
+            self._forget_range_views()
 
     def leave_out(self, ranges: Ranges) -> None:
         """From now on just these ranges take no part in the table's job: their rows stay as they are. Of one range nothing is said."""
@@ -391,7 +391,7 @@ class VersionedTable:
             self._overlay = self._overlay.widened(spec)
             self._frames = self._frames.widened(spec)
             self._rows = SnapshotRows(spec, self.store.folder, self.limits)
-            self._forget_some()
+            self._forget_range_views()
 
     def vacuum(self, verify: Verify = unverified) -> int:
         """Deletes files that no reader needs; returns how many."""
@@ -431,7 +431,7 @@ class VersionedTable:
         before = self._overlay.files()
         self._overlay = self._overlay.trim(self._bases[0].through)
         stale = self._trim_frames(needed)
-        for part in self._some.values():
+        for part in self._range_views.values():
             stale |= part._trim_frames(needed)
         self._staging.delete((before - self._overlay.files()) | stale, self._overlay.files())
 
@@ -440,9 +440,9 @@ class VersionedTable:
         self._rows.trim(bases)
         return self._frames.trim(bases, self._retain_from, {pin.job for pin in self._pins}, self._overlay.files())
 
-    def _forget_some(self) -> None:
+    def _forget_range_views(self) -> None:
         """Forgets the parts that were read, once the ranges are others; their staged files go unless one is still read."""
-        parts, self._some = self._some, {}
+        parts, self._range_views = self._range_views, {}
         if not self._pins:
             stale = {file for part in parts.values() for file in part._frames.trim((), self.through, (), ())}
             self._staging.delete(stale, self._overlay.files())

@@ -136,8 +136,8 @@ class Executor:
             missing = stage.target.missing.keys() & ranges
             if missing and isinstance(stage, ViewStage):
                 # At the job that failed they would fail again.
-                stage.target.not_anew(frozenset(missing & self._failures.get(stage.name, {}).keys()))
-                upto = max(upto, stage.target.make_anew(frozenset(missing), self._batches.chain))
+                stage.target.cancel_rebuild(frozenset(missing & self._failures.get(stage.name, {}).keys()))
+                upto = max(upto, stage.target.schedule_rebuild(frozenset(missing), self._batches.chain))
         return upto
 
     def arrived(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet] = NO_KEYS) -> bool:
@@ -216,7 +216,7 @@ class Executor:
             self._healing.clear()
             self._notify()
 
-    def give_up(self) -> None:
+    def exclude_failed_ranges(self) -> None:
         """Leaves out ranges of views that failed on their data, and what derives from them: they keep nobody back.
 
         They are made anew when somebody asks for them at a later job, or after `resume`.
@@ -434,7 +434,7 @@ class Executor:
                 for stage, ranges, reach in stages:
                     failed = failures.get((stage.name, ranges), {})
                     if failed:
-                        stage.target.not_anew(frozenset(failed))
+                        stage.target.cancel_rebuild(frozenset(failed))
                     # One that was replaced meanwhile has failed in vain.
                     healing = {number for number in ranges if self._healing.pop((stage.name, number), None) is not None}
                     if failed and stage in live:
@@ -454,7 +454,7 @@ class Executor:
                 # Meanwhile somebody wants a later job, whose data may heal it: tried once, then whoever waits is told.
                 self._healing[stage.name, number] = JobId(reach + 1)
                 if number in missing:
-                    wanted[number] = stage.target.make_anew(frozenset({number}), self._batches.chain)
+                    wanted[number] = stage.target.schedule_rebuild(frozenset({number}), self._batches.chain)
             else:
                 self._failures.setdefault(stage.name, {})[number] = error
 

@@ -138,7 +138,7 @@ class FlowSet:
         found, former = self.find(name), self._former.get(name.casefold())
         return former[0].flow if former and found is not None and found.since else found
 
-    def let_go(self, retained: JobId) -> None:
+    def delete_former(self, retained: JobId) -> None:
         """Deletes the tables of former flows that no retained job and no reader asks for."""
         for place in list(self._former):
             with self._journal.lock:

@@ -34,7 +34,7 @@ from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import INTERNAL, Checkpoint, Tables
 from headgate.sql.lower import checked_names, lower_view, named_places, view_of
 from headgate.sql.names import did_you_mean, substituted
-from headgate.sql.positions import Unread
+from headgate.sql.positions import SyntaxProblem
 from headgate.sql.references import TableReference, TableText, read_tables
 from headgate.sql.relations import UnknownTableInFlow
 from headgate.sql.statements import ADVISE, PLACE, RANGE_COLUMN, CreateView
@@ -175,7 +175,7 @@ class Planner:
     def _lowered(self, view: CreateView) -> MaterializedView:
         try:
             return lower_view(view, self._catalog)
-        except Unread:
+        except SyntaxProblem:
             return self._as_written(view, "only Spark's own parser reads it")
         except FlowError as problem:
             return self._as_written(view, problem.what, problem)
@@ -245,7 +245,7 @@ class Planner:
     def _read(self, view: CreateView) -> TableText:
         try:
             return read_tables(view.query_text, view.query_where, self._catalog.hidden)
-        except Unread:
+        except SyntaxProblem:
             return self._analyses.parser.read(view.query_text, view.query_where, self._catalog.hidden)
 
     def _as_written(self, view: CreateView, reason: str, problem: FlowError | None = None) -> MaterializedView:

@@ -24,7 +24,7 @@ from headgate.serving.reading import NotServed, PlatformReader, ServedRows
 from headgate.serving.shapes import ServedQuery, Shapes
 from headgate.serving.target import Target
 from headgate.sql.names import did_you_mean, folded
-from headgate.sql.positions import Unread
+from headgate.sql.positions import SyntaxProblem
 from headgate.warehouse.store import Step
 
 PATIENCE = timedelta(seconds=1)
@@ -152,7 +152,7 @@ class Platforms:
                     return self._serving(platform, platform.shapes.translate(text, names))
                 except NotTranslated as reason:
                     return f"not translated: {reason}"
-                except (Unread, FlowError):
+                except (SyntaxProblem, FlowError):
                     return "not translated: only Spark reads it"
         return None
 
@@ -245,7 +245,7 @@ def _on_cancel(interruption: Interruption) -> Callable[[Callable[[], None]], Cal
             nonlocal running
             running = False
 
-        interruption.called_off.add_done_callback(called_off)
+        interruption.cancelled.add_done_callback(called_off)
         return forget
 
     return register

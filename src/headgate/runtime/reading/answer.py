@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from headgate.delta.changes import JobId
 from headgate.errors import SnapshotGone, TooStale
-from headgate.runtime.reading.query_work import Interruption, TimeIsOver
+from headgate.runtime.reading.query_work import DeadlineExceeded, Interruption
 from headgate.runtime.reading.reads import AnswerRows
 from headgate.runtime.reading.result import PickedResult, Result
 from headgate.runtime.reading.spark_reading import SparkReading
@@ -120,7 +120,7 @@ class SnapshotAnswer:
         try:
             with self._interruption.at_work(), storage_problems(self._storage):
                 yield None if allowed is None else began + allowed - self.read_seconds
-        except TimeIsOver:
+        except DeadlineExceeded:
             raise self._too_late(self.read_seconds + time.monotonic() - began) from None
         except (PySparkException, Py4JError) as error:
             raise query_problem(error, self._text) from error

@@ -39,7 +39,7 @@ _TAGS = "spark.job.tags"
 Found = TypeVar("Found")
 
 
-class TimeIsOver(Exception):
+class DeadlineExceeded(Exception):
     """The work was not done in time; it has ended."""
 
 
@@ -51,19 +51,19 @@ class Interruption:
 
     def __init__(self) -> None:
         self.tag = f"headgate-{os.getpid()}-{next(self._numbers)}"
-        self.called_off: Future[None] = Future()
+        self.cancelled: Future[None] = Future()
         self._lock = threading.Lock()
         self._at_work = 0
 
     @property
     def is_set(self) -> bool:
-        return self.called_off.done()
+        return self.cancelled.done()
 
     def set(self) -> None:
         """Ends what the query does now; without effect on an answer that nobody reads at the moment."""
         with self._lock:
             if self._at_work and not self.is_set:
-                self.called_off.set_result(None)
+                self.cancelled.set_result(None)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -81,12 +81,12 @@ class Interruption:
             raise Cancelled("the query was cancelled")
 
     def wait(self, future: Future[Any], until: float | None = None) -> None:
-        """Waits for a future. Raises `Cancelled`, or `TimeIsOver` at an instant of the monotonic clock."""
+        """Waits for a future. Raises `Cancelled`, or `DeadlineExceeded` at an instant of the monotonic clock."""
         left = None if until is None else max(0.0, until - time.monotonic())
-        wait((future, self.called_off), left, FIRST_COMPLETED)
+        wait((future, self.cancelled), left, FIRST_COMPLETED)
         if not future.done():
             self.check()
-            raise TimeIsOver
+            raise DeadlineExceeded
 
 
 class Turn:
@@ -99,7 +99,7 @@ class Turn:
 
     @contextmanager
     def taken(self, interruption: Interruption, until: float | None = None) -> Iterator[None]:
-        """Has the turn inside the block. Raises `Cancelled`, or `TimeIsOver` at an instant of the monotonic clock, while waiting."""
+        """Has the turn inside the block. Raises `Cancelled`, or `DeadlineExceeded` at an instant of the monotonic clock, while waiting."""
         if self._thread == threading.get_ident():
             yield
             return
@@ -132,7 +132,7 @@ class QueryWork:
         """How long planning or reading took that came to an end."""
 
     def run(self, work: Callable[[], Found], interruption: Interruption, until: float | None = None) -> Found:
-        """The work's result. Raises `Cancelled`, or `TimeIsOver` at an instant of the monotonic clock, once the work has ended,
+        """The work's result. Raises `Cancelled`, or `DeadlineExceeded` at an instant of the monotonic clock, once the work has ended,
         and `SparkLost` when it does not end."""
         interruption.check()
         self._health.require()
@@ -140,7 +140,7 @@ class QueryWork:
         future = self._threads.submit(lambda: self._tagged(work, interruption.tag))
         try:
             left = None if until is None else max(0.0, until - time.monotonic())
-            either: tuple[Future[Any], ...] = (future, interruption.called_off)
+            either: tuple[Future[Any], ...] = (future, interruption.cancelled)
             wait(either, left, FIRST_COMPLETED)
         except BaseException:
             # Ctrl-C in a program.
@@ -149,7 +149,7 @@ class QueryWork:
         if not future.done():
             self._end(future, interruption.tag)
             interruption.check()
-            raise TimeIsOver
+            raise DeadlineExceeded
         self.times.add(time.monotonic() - began)
         try:
             return future.result()

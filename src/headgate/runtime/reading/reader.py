@@ -44,7 +44,7 @@ from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import Tables
 from headgate.sql.guard import require_select
 from headgate.sql.names import substituted
-from headgate.sql.positions import Unread
+from headgate.sql.positions import SyntaxProblem
 from headgate.sql.references import Edited, TableText, read_tables
 from headgate.warehouse.local import empty_frame, local_frame
 from headgate.warehouse.problems import storage_problems, translate
@@ -123,7 +123,7 @@ class Reader:
         try:
             require_select(text)
             return read_tables(text, _QUERY, self._catalog.hidden)
-        except Unread:
+        except SyntaxProblem:
             return self._parser.read(text, _QUERY, self._catalog.hidden)
 
     def tables_of(self, query: TableText) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ class Reader:
     ) -> SnapshotAnswer:
         """Answers a SELECT from a pinned snapshot, which the answer then holds.
 
-        Raises `TimeIsOver` when it is not planned by an instant of the monotonic clock.
+        Raises `DeadlineExceeded` when it is not planned by an instant of the monotonic clock.
         """
         snapshot.interruption = interruption
 

@@ -57,7 +57,7 @@ class AnswerRows:
     ) -> Batches:
         """What was read before, or is being read; whoever waits reads by itself when that fails or is called off.
 
-        Raises `Cancelled`, or `TimeIsOver` at an instant of the monotonic clock.
+        Raises `Cancelled`, or `DeadlineExceeded` at an instant of the monotonic clock.
         """
         with self._turn.taken(interruption, until):
             found = self._read.get(limit)

@@ -109,14 +109,14 @@ class StoredTable:
                 self.gaps = self.gaps.opened(Gap(self._keys_of(number), throughs[number], None, reason))
             self._leave_missing_out()
 
-    def make_anew(self, ranges: Ranges, chain: JobChain) -> JobId:
+    def schedule_rebuild(self, ranges: Ranges, chain: JobChain) -> JobId:
         """Missing ranges are to be made anew, at the newest job: the table is not folded up to there. Gives the job."""
         with self.lock:
             for number in ranges:
                 self.gaps = self.gaps.due(self._keys_of(number), chain.newest)
             return chain.newest
 
-    def not_anew(self, ranges: Ranges) -> None:
+    def cancel_rebuild(self, ranges: Ranges) -> None:
         """Missing ranges could not be made anew."""
         with self.lock:
             for number in ranges:

@@ -107,7 +107,7 @@ class Upkeep:
         with self._lock:
             self.arrange()
             self.release()
-            self._flows.let_go(self._retained)
+            self._flows.delete_former(self._retained)
             if self.has_files or self.held_bytes > self._settings.current.limits.overlay_bytes:
                 self.materialize()
 
@@ -175,14 +175,14 @@ class Upkeep:
         to others."""
         journal, tables = self._journal, self._tables
         with self._lock:
-            self._executor.give_up()
+            self._executor.exclude_failed_ranges()
             durable = self._durable_jobs()
             began, has_work = time.monotonic(), self.unmaterialized_bytes > 0
             self._checkpoint(durable, give_way=give_way)
             if has_work:
                 self.folds.add(time.monotonic() - began)
             self._trim()
-            self._flows.let_go(self._retained)
+            self._flows.delete_former(self._retained)
             for _, table in tables.physical():
                 if give_way is not None:
                     give_way.rest()
