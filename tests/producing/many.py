@@ -53,9 +53,11 @@ def produce(folder: Path, number: int, commits: int, pause: int = 0) -> None:
 
 
 def put(folder: Path, number: int, transaction: str) -> None:
-    """Puts rows of t0 as a part; key 0 is in every part."""
+    """Puts rows of t0 as a part; key 0 is in each of the first parts."""
     with headgate.connect(project(folder), tables=["t0"], paramstyle="qmark", part=(transaction, number)) as connection:
-        connection.cursor().executemany("INSERT INTO t0 VALUES (?, ?)", [(0, number), (number + 1, number)])
+        connection.cursor().executemany(
+            "INSERT INTO t0 VALUES (?, ?)", [*[(0, number)] * (number < PRODUCERS), (number + 1, number)]
+        )
 
 
 if __name__ == "__main__":

@@ -128,11 +128,15 @@ def test_processes_put_the_parts_of_one_transaction(tmp_path: Path) -> None:
             cursor.execute("UPDATE t0 SET v = 7 WHERE k = 3")
             assert cursor.rowcount == 1
             unfinished = loader.begin_parts()
-            [worker] = [start("tests.producing.many", tmp_path, 0, "part", unfinished)]
+            worker = start("tests.producing.many", tmp_path, PRODUCERS, "part", unfinished)
             worker.communicate()
-        assert rows_of(warehouse, "SELECT k, v FROM etl.t0") == [(0, 2), (2, 1), (3, 7)]
+            assert worker.returncode == 0
+            assert len(blocks_in(tmp_path)) == 4, "three parts that were committed, and one"
+        assert rows_of(warehouse, "SELECT p, n, v FROM totals") == [(0, 3, 10)]
         warehouse.materialize()
-        assert blocks_in(tmp_path) == [], "the part of a transaction that nobody can commit any more is gone"
+        assert len(blocks_in(tmp_path)) == 1, (
+            "of what was consumed only the segment is left that the owner still writes"
+        )
 
 
 def test_a_crashed_owner_goes_on_with_what_was_committed_and_a_former_owner_is_fenced(tmp_path: Path) -> None:
