@@ -48,7 +48,7 @@ class Collector:
         self._waiting: deque[_Request] = deque()
         self._at_work = 0
         self._most_at_work = max(1, session.sparkContext.defaultParallelism)
-        self._threads = DaemonThreads("spark-collect", self._plans.prepare_thread)
+        self._threads = DaemonThreads("spark-collect")
         self._entering = DaemonThreads("spark-enter")
 
     def enter_later(self, rows: pa.Table, schema: StructType) -> tuple[str, Future[object]]:

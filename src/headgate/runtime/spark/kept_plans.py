@@ -80,13 +80,6 @@ class KeptPlans:
         plan = kept.plan.transformUp(self._java.scala_map(leaves))
         return Part(kept, kept.frame._jdf.toArrowBatchRdd(plan))
 
-    def prepare_thread(self) -> None:
-        """Called first in a thread that collects: tasks have the session's settings from the thread that starts them."""
-        context = self._session.sparkContext
-        for key, value in self._session.conf.getAll.items():
-            if key.startswith("spark.sql."):
-                context.setLocalProperty(key, value)
-
     def enter(self, entered: Entered) -> JavaObject:
         """Brings rows into Spark before a plan needs them."""
         self._java.activate()
@@ -95,6 +88,7 @@ class KeptPlans:
     def collect(self, parts: Sequence[Part]) -> list[pa.Table]:
         """The rows of each part, from one Spark job."""
         java = self._java
+        java.set_properties()
         rdds = [parts[0].batches]
         for part in parts[1:]:
             rdds += [java.separator, part.batches]
@@ -186,6 +180,14 @@ class _Java:
         if not getattr(self._active, "is_set", False):
             self._activate(self._session)
             self._active.is_set = True
+
+    def set_properties(self) -> None:
+        """Tasks take the session's settings from the thread that starts them."""
+        if not getattr(self._active, "has_properties", False):
+            for key, value in self._spark.conf.getAll.items():
+                if key.startswith("spark.sql."):
+                    self._spark.sparkContext.setLocalProperty(key, value)
+            self._active.has_properties = True
 
     def empty_rdd(self) -> JavaObject:
         return self._parallelize(self._list(), 1).rdd()

@@ -1,7 +1,8 @@
-"""The Spark sessions of a warehouse: one context, four sessions. Results do not depend on the settings
+"""The Spark sessions of a warehouse: one context, five sessions. Results do not depend on the settings
 that change after the start: into how many tasks large work is divided (`resize`).
 
     small        deltas of a few thousand rows: no code generation, no adaptive execution, one partition
+    planning     plans of such deltas that are kept: nothing is broadcast
     bulk         loads, rebuilds and large batches
     background   the same for what nobody waits for: it leaves a slot to others
     query        what users ask
