@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -110,14 +110,10 @@ class Collector:
         except (PySparkException, Py4JError):
             # Whose fault it is shows when each is run by itself.
             for request in requests:
-                _settle(request.rows, lambda text=request.text: self._as_text(text)[0])
+                try:
+                    request.rows.set_result(self._as_text(request.text)[0])
+                except BaseException as error:
+                    request.rows.set_exception(error)
             return
         for request, rows in zip(requests, parts, strict=True):
             request.rows.set_result(rows)
-
-
-def _settle(future: Future[pa.Table], work: Callable[[], pa.Table]) -> None:
-    try:
-        future.set_result(work())
-    except BaseException as error:
-        future.set_exception(error)
