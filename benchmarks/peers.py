@@ -81,6 +81,8 @@ TARGETS = {
     "layout_lookup": ("<=", 1.6),
     "after_load": ("<=", 1.5),
 }
+FULL_TARGETS = {"vs_recompute.r600": (">=", 15.0)}
+"""Instead of those above, where recomputing reads ten times as much."""
 
 
 def asked(loaded: Loaded, text: str = ASKED, max_staleness: str = "0s") -> list[Row]:
@@ -119,19 +121,21 @@ def change_figures(
     def turn(size: str, jobs: int, counted: bool) -> None:
         if size == "r60000":
             loaded.warehouse.materialize()
-        purchases = change(loaded, jobs)
-        reading = cost(partial(asked_reading, loaded))
-        if counted:
-            costs.setdefault(size, {}).setdefault("headgate_reading", []).append(reading)
-        copies.take(purchases)
-        sides["by_hand"]()
-        if size == "r60000":
-            loaded.warehouse.materialize()
-        purchases = change(loaded, jobs)
         answers: dict[str, list[Row]] = {}
 
         def keep(name: str, side: Side) -> None:
             answers[name] = side()
+
+        purchases = change(loaded, jobs)
+        reading = cost(partial(keep, "headgate_reading", partial(asked_reading, loaded)))
+        if counted:
+            costs.setdefault(size, {}).setdefault("headgate_reading", []).append(reading)
+        copies.take(purchases)
+        if answers.pop("headgate_reading") != sides["by_hand"]():
+            raise SystemExit("headgate reads another answer than the one by hand")
+        if size == "r60000":
+            loaded.warehouse.materialize()
+        purchases = change(loaded, jobs)
 
         for name, side in {"headgate": partial(asked, loaded), **sides}.items():
             found = cost(partial(keep, name, side))
@@ -200,7 +204,10 @@ def _median(costs: list[Cost]) -> Cost:
 
 
 def read_figures(loaded: Loaded, session: SparkSession, folder: Path, rounds: int) -> dict[str, float]:
-    """Reads that need no work, with the last changes in the overlay and after they are folded."""
+    """Reads that need no work, with 60,000 changes in the overlay and after they are folded."""
+    loaded.warehouse.materialize()
+    change(loaded, (TINY_JOBS if loaded.shop.lines <= LINES["tiny"] else JOBS)["r60000"])
+    asked(loaded)
     plain = _plain_copy(loaded, folder)
     ticket = asked(loaded, "SELECT MAX(ticket) AS ticket FROM store_sales", "1h")[0][0]
     point = f"SELECT * FROM {{}} WHERE ticket = {ticket}"
@@ -338,7 +345,7 @@ def main() -> None:
             say("after loads")
             results |= load_figure(loaded, min(LOADED_LINES[scale], lines), LOADS[scale])
         loaded.warehouse.close()
-    publish("peers", scale, results, TARGETS)
+    publish("peers", scale, results, TARGETS | FULL_TARGETS if scale == "full" else TARGETS)
 
 
 if __name__ == "__main__":

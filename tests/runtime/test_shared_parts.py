@@ -38,7 +38,7 @@ def test_the_first_that_asks_computes_for_all(spark_sessions: SparkSessions) -> 
         return ROWS, SCHEMA, False
 
     def ask() -> SharedRows | None:
-        return parts.ask(PART, spark_sessions.small, place(5), 3, compute)
+        return parts.ask(PART, Views(spark_sessions.small), place(5), 3, compute)
 
     with ThreadPoolExecutor(3) as pool:
         asked = [pool.submit(ask) for _ in range(3)]
@@ -59,8 +59,8 @@ def test_what_failed_is_computed_again_and_other_jobs_are_other_changes(spark_se
         raise ConnectionError("lost")
 
     with pytest.raises(ConnectionError):
-        parts.ask(PART, spark_sessions.small, place(5), 3, fail)
-    assert parts.ask(PART, spark_sessions.small, place(5), 3, lambda root: None) is None
-    found = parts.ask(PART, spark_sessions.small, place(6), 3, lambda root: (ROWS, SCHEMA, False))
+        parts.ask(PART, Views(spark_sessions.small), place(5), 3, fail)
+    assert parts.ask(PART, Views(spark_sessions.small), place(5), 3, lambda root: None) is None
+    found = parts.ask(PART, Views(spark_sessions.small), place(6), 3, lambda root: (ROWS, SCHEMA, False))
     assert found is not None and found.rows is ROWS
     assert parts.computed == 3 and len(retired) == 2

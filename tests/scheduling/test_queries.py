@@ -109,14 +109,14 @@ def test_only_what_a_query_needs_is_brought_up_to_date(bank: Warehouse) -> None:
         assert [row.name for row in names.collect()] == ["NORTH"]
 
 
-def test_a_query_does_not_wait_until_the_views_of_a_batch_are_dropped(
-    bank: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_does_not_wait_until_a_batch_is_cleaned_up(bank: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     answered, close = threading.Event(), Batch.close
+    closed: list[bool] = []
 
-    def close_once_answered(batch: Batch) -> None:
-        answered.wait(PATIENCE)
-        close(batch)
+    def close_once_answered(batch: Batch, *, failed: bool) -> None:
+        if batch.has_views:
+            closed.append(answered.wait(PATIENCE))
+        close(batch, failed=failed)
 
     monkeypatch.setattr(Batch, "close", close_once_answered)
     try:
@@ -124,6 +124,8 @@ def test_a_query_does_not_wait_until_the_views_of_a_batch_are_dropped(
         assert totals(bank.sql(ALL, deadline=timedelta(seconds=PATIENCE / 2))) == {1: 10}
     finally:
         answered.set()
+    eventually(lambda: not bank._engine.executor._running)
+    assert closed and all(closed) and bank._engine.executor.failures == {}
 
 
 def test_a_session_sets_its_bound_and_never_goes_back(bank: Warehouse) -> None:

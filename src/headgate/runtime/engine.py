@@ -199,6 +199,7 @@ class Engine:
             materializer,
             self.executor,
         )
+        self.tables.kept.filters = self.flows.filters_of
         self.platforms = Platforms(
             self.settings, journal, self.flows, self.executor, sessions, self.signal, journal.identity, epoch, step
         )

@@ -55,7 +55,7 @@ def touched_sides(
         met = changes[other]
         if met is None:
             return None
-        wanted[scan] = distinct_keys([met.rows.select(list(compared))], columns)
+        wanted[scan] = distinct_keys([met.select(list(compared))], columns)
     # Side by side: files are read and decoded outside of Python's lock.
     looking = {scan: _LOOKING.submit(partial(inputs.touched, scan, keys)) for scan, keys in wanted.items()}
     found = {scan: relation for scan, future in looking.items() if (relation := future.result()) is not None}

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headgate.dataflow.graph import Node
@@ -71,9 +70,7 @@ class SharedParts:
         self.reused = 0
         """How often a flow found it there."""
 
-    def ask(
-        self, part: SharedPart, session: SparkSession, place: Place, flows: int, compute: Compute
-    ) -> SharedRows | None:
+    def ask(self, part: SharedPart, views: Views, place: Place, flows: int, compute: Compute) -> SharedRows | None:
         """The part's changes, which so many flows will ask for."""
         done: list[Views] = []
         with self._lock:
@@ -81,7 +78,7 @@ class SharedParts:
             is_first = asked is None or asked.place != place
             if asked is None or is_first:
                 done += [asked.views] if asked is not None else []
-                asked = self._asked[part] = _Asked(place, Views(session), flows)
+                asked = self._asked[part] = _Asked(place, views.another(), flows)
                 while len(self._asked) > _MOST_PARTS:
                     # Some flow did not ask after all.
                     done.append(self._asked.pop(next(iter(self._asked))).views)

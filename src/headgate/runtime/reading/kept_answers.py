@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -209,12 +209,12 @@ class KeptAnswers:
         state = self._reading.read(frame, ReadLimit(rows=MOST_GROUPS + 1)).to_arrow()
         if state.num_rows > MOST_GROUPS:
             raise NotKept(f"it has more than {MOST_GROUPS:,} groups")
-        views = Views(self._sessions.small)
+        views = self._views_for(0)
         try:
             result, kinds = views.collect(plan.result_text(views.of_rows(state, plan.state)))
             rows = self._rest(plan, result, kinds, views)
         finally:
-            views.abandon()
+            views.close()
         return KeptAnswer(plan, asked.table, asked.entry, schema, asked.job, state, _shown(rows, schema), "read whole")
 
     def _planned(self, asked: Asked) -> tuple[KeptPlan, StructType]:
@@ -243,7 +243,7 @@ class KeptAnswers:
         ):
             return None
         plan = kept.plan
-        views = Views(self._session_for(changes.rows))
+        views = self._views_for(changes.rows)
         try:
             changed = views.of_rows(plan.changed(changes.table), _read_columns(plan, asked.table))
             fused = plan.moved(changed, views.of_rows(kept.state, plan.state))
@@ -256,7 +256,7 @@ class KeptAnswers:
             shown = StructType([kinds[name] for name in columns])
             rows = self._rest(plan, result.select(list(columns)), shown, views)
         finally:
-            views.abandon()
+            views.close()
         if state.num_rows > MOST_GROUPS:
             raise NotKept(f"it has more than {MOST_GROUPS:,} groups")
         origin = f"kept at job {kept.job}, moved on by {changes.rows:,} changes"
@@ -268,8 +268,10 @@ class KeptAnswers:
             origin=origin,
         )
 
-    def _session_for(self, rows: int) -> SparkSession:
-        return self._sessions.small if rows < _SMALL_SESSION_ROWS else self._sessions.query
+    def _views_for(self, rows: int) -> Views:
+        """Of the session that suits this many changed rows."""
+        sessions = self._sessions
+        return Views(sessions.small, sessions.collector) if rows < _SMALL_SESSION_ROWS else Views(sessions.query)
 
     def _rest(self, plan: KeptPlan, result: pa.Table, columns: StructType, views: Views) -> pa.Table:
         """The answer from the graph's result."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 
@@ -79,6 +80,8 @@ class Reader:
         self._narrowing = Narrowing(lambda: self._session)
         self.asked: Counter[str] = Counter()
         """By table, how often it was read."""
+        self.abandoned: deque[Views] = deque()
+        """Views of snapshots that were let go without a call of Spark: closed with the next one that is released."""
         self._evaluating = Turn()
         self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
 
@@ -488,11 +491,15 @@ class Snapshot:
     def release(self) -> None:
         self._unpin()
         self.views.close()
+        abandoned = self._reader.abandoned
+        with suppress(IndexError):  # another thread was quicker
+            while abandoned:
+                abandoned.popleft().close()
 
     def drop(self) -> None:
         """Releases the snapshot without a call of Spark."""
         self._unpin()
-        self.views.abandon()
+        self._reader.abandoned.append(self.views)
 
     def _unpin(self) -> None:
         for pin in self._pins:

@@ -1,7 +1,8 @@
-"""The Spark sessions of a warehouse: one context, four sessions. Results do not depend on the settings
+"""The Spark sessions of a warehouse: one context, five sessions. Results do not depend on the settings
 that change after the start: into how many tasks large work is divided (`resize`).
 
     small        deltas of a few thousand rows: no code generation, no adaptive execution, one partition
+    planning     plans of such deltas that are kept: nothing is broadcast
     bulk         loads, rebuilds and large batches
     background   the same for what nobody waits for: it leaves a slot to others
     query        what users ask
@@ -92,6 +93,10 @@ SMALL = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "100",
 }
+PLANNING = {
+    # What is joined is one partition on either side: a broadcast would be a job of its own.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
 LARGE = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
@@ -114,6 +119,7 @@ class _Opened:
     context: SparkContext
     health: SparkHealth
     small: SparkSession
+    planning: SparkSession
     bulk: SparkSession
     background: SparkSession
     query: SparkSession
@@ -173,7 +179,10 @@ class SparkSessions:
         small = _session(parent, {**conf, **SMALL})
         bulk = _session(parent, {**partitions, **LARGE, **conf})
         background = _session(parent, {**LARGE, **conf, **_few_tasks(context.defaultParallelism - 1)})
-        return _Opened(context, health, small, bulk, background, _session(parent, {**partitions, **LARGE, **conf}))
+        planning = _session(parent, {**conf, **SMALL, **PLANNING})
+        return _Opened(
+            context, health, small, planning, bulk, background, _session(parent, {**partitions, **LARGE, **conf})
+        )
 
     def wait(self) -> None:
         """Waits until Spark is there; raises why it is not."""
@@ -199,7 +208,11 @@ class SparkSessions:
     @cached_property
     def collector(self) -> Collector:
         """Runs queries of the small session."""
-        return Collector(self.small)
+        return self.new_collector()
+
+    def new_collector(self) -> Collector:
+        """One without plans."""
+        return Collector(self.small, self._opened.result().planning)
 
     @property
     def bulk(self) -> SparkSession:

@@ -5,11 +5,9 @@ A view made here lives until `close`. Names are never reused, so a cached plan c
 
 from __future__ import annotations
 
-import itertools
-import re
 import threading
-from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 
 import pyarrow as pa
@@ -17,75 +15,63 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headgate.warehouse.local import local_frame
-
-_FEW_ROWS = 10_000
-
-_abandoned: deque[tuple[SparkSession, str]] = deque()
-"""Views that are to be dropped when Spark is called the next time."""
-
-_schemas: dict[str, str] = {}
-"""The columns of views of rows, by name."""
-_NAME = re.compile(r"\bheadgate_view_\d+\b")
-
-_numbers = itertools.count()
-_numbers_lock = threading.Lock()
-
-
-def fresh_name() -> str:
-    with _numbers_lock:
-        return f"headgate_view_{next(_numbers)}"
-
-
-def shape(text: str) -> tuple[str, ...] | None:
-    """The text without the names of the views in it, and their columns: queries of one shape have the same columns.
-
-    None if it reads something else than views of rows that are known here.
-    """
-    names = list(dict.fromkeys(_NAME.findall(text)))
-    found = [_schemas.get(name) for name in names]
-    if not names or any(each is None for each in found):
-        return None
-    places = {name: f"headgate_view #{place}" for place, name in enumerate(names)}
-    return (_NAME.sub(lambda match: places[match.group()], text), *(each for each in found if each is not None))
+from headgate.runtime.spark.collecting import Collector
+from headgate.runtime.spark.entered_rows import as_view, drop_view, fresh_name, register
 
 
 class Views:
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, collector: Collector | None = None) -> None:
+        """With a collector of the same session, rows are entered when a query needs them, and queries run together with others."""
         self.session = session
-        self._names: list[str] = []
+        self._collector = collector
+        self._frames: list[str] = []
+        self._rows: list[str] = []
+        self._entering: list[Future[object]] = []
 
-    def of_rows(self, rows: pa.Table, schema: StructType, name: str | None = None) -> str:
-        """A view of Arrow rows; the columns take the schema's types, by position.
+    def another(self) -> Views:
+        """Views of the same session that can be closed by themselves."""
+        return Views(self.session, self._collector)
 
-        Of a few rows Spark is told that they are one partition: then grouping them needs no exchange, which costs more
-        than the grouping.
-        """
-        frame = local_frame(self.session, rows, schema)
-        name = self.of_frame(frame.coalesce(1) if rows.num_rows < _FEW_ROWS else frame, name)
-        _schemas[name] = schema.json()
+    def of_rows(self, rows: pa.Table, schema: StructType) -> str:
+        """A view of Arrow rows; the columns take the schema's types, by position."""
+        if self._collector is not None:
+            self._rows.append(self._collector.rows.add(rows, schema))
+            return self._rows[-1]
+        self._frames.append(fresh_name())
+        as_view(self.session, rows, schema, self._frames[-1])
+        return self._frames[-1]
+
+    def of_rows_later(self, rows: pa.Table, schema: StructType) -> str:
+        """As `of_rows`, while the caller goes on."""
+        if self._collector is None:
+            return self.of_rows(rows, schema)
+        name, entering = self._collector.enter_later(rows, schema)
+        self._rows.append(name)
+        self._entering.append(entering)
         return name
 
-    def of_frame(self, frame: DataFrame, name: str | None = None) -> str:
-        _drop_abandoned()
-        name = name or fresh_name()
-        frame.createOrReplaceTempView(name)
-        self._names.append(name)
-        return name
+    def of_frame(self, frame: DataFrame) -> str:
+        self._frames.append(fresh_name())
+        register(frame, self._frames[-1])
+        return self._frames[-1]
 
-    def collect(self, text: str) -> tuple[pa.Table, StructType]:
-        """Runs the query and brings its rows to the driver."""
+    def collect(self, text: str, *, alone: bool = False) -> tuple[pa.Table, StructType]:
+        """Runs the query and brings its rows to the driver; `alone` if others should not wait for it."""
+        if self._collector is not None:
+            return self._collector.collect(text, alone=alone)
         frame = self.session.sql(text)
         return frame.toArrow(), frame.schema
 
     def close(self) -> None:
-        self.abandon()
-        _drop_abandoned()
-
-    def abandon(self) -> None:
-        """Lets the views go without a call of Spark: they are dropped with the next one."""
-        _abandoned.extend((self.session, name) for name in self._names)
-        self._names.clear()
+        wait(self._entering)
+        self._entering.clear()
+        if self._collector is not None:
+            self._collector.rows.forget(self._rows)
+            self._rows.clear()
+        for name in self._frames:
+            with suppress(Py4JError, ConnectionError):  # its Spark may have been stopped since
+                drop_view(self.session, name)
+        self._frames.clear()
 
 
 class LazyView:
@@ -105,19 +91,3 @@ class LazyView:
             if self._name is None:
                 self._name = self._make()
             return self._name
-
-
-def _drop_abandoned() -> None:
-    while _abandoned:
-        try:
-            session, name = _abandoned.popleft()
-        except IndexError:
-            return  # another thread was quicker
-        with suppress(Py4JError, ConnectionError):  # its Spark may have been stopped since
-            drop_view(session, name)
-
-
-def drop_view(session: SparkSession, name: str) -> None:
-    """Without `session.catalog`, which plans the view first to see whether its rows are cached; they never are."""
-    _schemas.pop(name, None)
-    session._jsparkSession.sessionState().catalog().dropTempView(name)

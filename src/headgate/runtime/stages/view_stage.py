@@ -163,7 +163,7 @@ class ViewStage:
             return Evaluation(plain, views, batch.factory.many_rows).part_changes(root)
 
         place = (id(views.session), tables, after, upto)
-        found = batch.factory.shared_parts.ask(part, views.session, place, flows, compute)
+        found = batch.factory.shared_parts.ask(part, views.another(), place, flows, compute)
         return None if found is None else found.used(part.uses[self.name])
 
     def _widely(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:

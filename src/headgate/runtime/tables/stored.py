@@ -6,10 +6,8 @@ takes the same changes as its table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from threading import Lock, RLock
 
 import pyarrow as pa
@@ -21,8 +19,7 @@ from headgate.delta.changes import NO_JOB, JobId
 from headgate.ranges.key_set import ALL, KeySet
 from headgate.ranges.range_map import ONE_RANGE, UNCUT, RangeMap, Ranges
 from headgate.runtime.spark.collecting import Collector
-from headgate.runtime.spark.threads import DaemonThreads
-from headgate.runtime.spark.views import Views, fresh_name
+from headgate.runtime.spark.views import Views
 from headgate.runtime.tables.gaps import Gap, Gaps
 from headgate.runtime.tables.jobs import JobChain
 from headgate.runtime.tables.lookup_keys import as_typed, usable_prefix
@@ -35,7 +32,6 @@ from headgate.warehouse.versioned import Pin, VersionedTable
 
 _KEPT_COUNTS = 64
 _NEVER = JobId(-1)
-_ENTERING = DaemonThreads("spark-enter")
 
 
 class StoredTable:
@@ -311,16 +307,13 @@ class BatchViews:
         self, session: SparkSession, kept: KeptViews, most_rows: int, collector: Collector | None = None
     ) -> None:
         """`most_rows` may come to the driver at once; `collector` runs small queries together with those of other batches."""
-        self._views = Views(session)
+        self._views = Views(session, collector)
         self._kept = kept
         self._most_rows = most_rows
-        self._collector = collector
         kept.begin()
         self._changes: dict[tuple[StoredTable, JobId, JobId], SharedChanges] = {}
         self._whole: dict[tuple[StoredTable | VersionedTable, JobId], str] = {}
         self._pins: list[Pin] = []
-        self._entering: list[Future[str]] = []
-        """Views that are on their way into Spark."""
 
     @property
     def session(self) -> SparkSession:
@@ -331,21 +324,21 @@ class BatchViews:
 
     def of_rows_later(self, rows: pa.Table, schema: StructType) -> str:
         """A view that is there when `collect` needs it; rows are entered while others are looked up."""
-        name = fresh_name()
-        self._entering.append(_ENTERING.submit(partial(self._views.of_rows, rows, schema, name)))
-        return name
+        return self._views.of_rows_later(rows, schema)
 
     def of_frame(self, frame: DataFrame) -> str:
         return self._views.of_frame(frame)
 
+    def another(self) -> Views:
+        """Views of the same session that can be closed by themselves."""
+        return self._views.another()
+
     def collect(self, text: str) -> tuple[pa.Table, StructType]:
         """Runs the query and brings its rows to the driver; raises `TooManyRows` for more than it may hold."""
-        self._enter()
         # Few rows may match very many: executors stop where one more than the driver may hold is there.
         text = f"SELECT * FROM ({text}) LIMIT {self._most_rows + 1}"
         # Nobody else is to wait for the scan of a large table.
-        together = None if self._pins else self._collector
-        rows, schema = self._views.collect(text) if together is None else together.collect(text)
+        rows, schema = self._views.collect(text, alone=bool(self._pins))
         if rows.num_rows > self._most_rows:
             raise TooManyRows(rows.num_rows)
         return rows, schema
@@ -354,7 +347,7 @@ class BatchViews:
         """The table's changes in (after, upto]."""
         place = (table, after, upto)
         if place not in self._changes:
-            self._changes[place] = self._kept.lend_changes(self.session, table, after, upto)
+            self._changes[place] = self._kept.lend_changes(self._views, table, after, upto)
         return self._changes[place].read()
 
     def whole(self, table: StoredTable, job: JobId) -> str:
@@ -369,7 +362,7 @@ class BatchViews:
         if not table.is_small(job):
             return None
         try:
-            return self._kept.view(self.session, table, job)
+            return self._kept.view(self._views, table, job)
         except TooManyRows:
             # Few rows are left, but the files still have those that went.
             return None
@@ -399,13 +392,7 @@ class BatchViews:
         self._pins.append(pin)
         return self.of_frame(pin.frame(self.session))
 
-    def _enter(self) -> None:
-        """Waits for views that are on their way; raises why one cannot be made."""
-        while self._entering:
-            self._entering.pop().result()
-
     def close(self) -> None:
-        wait(self._entering)
         self._views.close()
         for pin in self._pins:
             pin.release()
@@ -417,12 +404,15 @@ class BatchViews:
 class SharedChanges:
     """A table's changes in (after, upto], for the batches that are open at the same time; read when first asked for."""
 
-    def __init__(self, session: SparkSession, table: StoredTable, after: JobId, upto: JobId) -> None:
+    def __init__(
+        self, views: Views, table: StoredTable, after: JobId, upto: JobId, filters: Sequence[str] = ()
+    ) -> None:
         self.batches = 0
         """How many have them."""
-        self._views = Views(session)
+        self._views = views
         self._lock = Lock()
         self._found = table.changes(after, upto)
+        self._filters = filters
         self._spec = table.spec
         self._most_rows = table.main.limits.driver_rows
         self._read: TableChanges | None = None
@@ -430,7 +420,7 @@ class SharedChanges:
     def read(self) -> TableChanges | None:
         with self._lock:
             if self._read is None and self._found is not None and self._found.rows:
-                self._read = TableChanges(self._spec, self._found.read(self._most_rows), self._views)
+                self._read = TableChanges(self._spec, self._found.read(self._most_rows), self._views, self._filters)
             return self._read
 
     def close(self) -> None:
@@ -445,6 +435,8 @@ class KeptViews:
         self._changes: dict[tuple[int, StoredTable, JobId, JobId], SharedChanges] = {}
         self._kept: dict[tuple[int, StoredTable], tuple[JobId, Views, str]] = {}
         self._retired: list[Views] = []
+        self.filters: Callable[[str], Sequence[str]] = lambda table: ()
+        """By table the conditions that several flows have on its rows."""
         self._batches = 0
         self._lock = Lock()
 
@@ -463,12 +455,12 @@ class KeptViews:
         for views in retired:
             views.close()
 
-    def lend_changes(self, session: SparkSession, table: StoredTable, after: JobId, upto: JobId) -> SharedChanges:
-        """The table's changes, until they are taken back."""
-        place = (id(session), table, after, upto)
+    def lend_changes(self, views: Views, table: StoredTable, after: JobId, upto: JobId) -> SharedChanges:
+        """The table's changes for the session of these views, until they are taken back."""
+        place = (id(views.session), table, after, upto)
         with self._lock:
             if place not in self._changes:
-                self._changes[place] = SharedChanges(session, table, after, upto)
+                self._changes[place] = SharedChanges(views.another(), table, after, upto, self.filters(table.name))
             shared = self._changes[place]
             shared.batches += 1
             return shared
@@ -483,13 +475,14 @@ class KeptViews:
             del self._changes[place]
         shared.close()
 
-    def view(self, session: SparkSession, table: StoredTable, job: JobId) -> str:
+    def view(self, views: Views, table: StoredTable, job: JobId) -> str:
+        """A view of all rows of the table, for the session of these views."""
         # A table that is built anew has the name of the one that it replaces.
-        place = (id(session), table)
+        place = (id(views.session), table)
         kept = self._kept.get(place)
         if kept is not None and kept[0] <= job and not table.main.changed(kept[0], job):
             return kept[2]
-        views = Views(session)
+        views = views.another()
         name = views.of_rows(table.main.collected(job, table.small_rows), table.spec.schema)
         with self._lock:
             before = self._kept.get(place)
