@@ -5,7 +5,7 @@ Such a relation is not known to be empty, so nothing is folded away, and no valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -63,6 +63,23 @@ class Relations:
             self.session._jsparkSession.sessionState().catalog().dropTempView(name)
 
 
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """The keys that a query reads of tables with ranges, of others all, and the definitions that this holds for."""
+
+    keys: Mapping[str, KeySet] = field(default_factory=dict)
+    premise: Hashable = None
+    """None for what holds whatever tables there are."""
+
+
+WHOLE = Narrowed()
+"""All keys."""
+
+
+class KeysOutdated(Exception):
+    """Flows or range columns are others than those that the keys were told from."""
+
+
 class Unnarrowed(Exception):
     """A query of which it is known that it reads all keys."""
 
@@ -87,16 +104,20 @@ class Narrowing:
         `text` gives the query over the relations that it asks for, by the table's name and columns. What cannot be planned
         reads all keys: whoever runs the query learns why it fails.
         """
-        known = None if remembered_as is None else self._known.get(remembered_as)
-        if known is not None:
-            return known
         with self._lock:
+            known = self.known(remembered_as)
+            if known is not None:
+                return known
             found = self._planned(columns, text)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             if remembered_as is not None:
                 self._known[remembered_as] = found
         return found
+
+    def known(self, remembered_as: object) -> Mapping[str, KeySet] | None:
+        """What was found before."""
+        return None if remembered_as is None else self._known.get(remembered_as)
 
     def _planned(
         self, columns: Mapping[str, str], text: Callable[[Callable[[str, StructType], str]], str]
