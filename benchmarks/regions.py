@@ -3,7 +3,8 @@
     make bench NAME=regions SCALE=tiny|small|full
 
 The flow of `benchmarks.shop` (join, lookups, aggregate by purchase) is cut into ten ranges of `purc_id`. After each chunk of
-change a few scans come together; nine of ten read one range, the others the whole table. Four warehouses take turns, chunk by chunk:
+change a few scans come together; nine of ten read one range, the others the whole table. At the full scale they are the paper's 1,000:
+50 of each range, 100 of each of four groups of three ranges, 100 of the whole table. Four warehouses take turns, chunk by chunk:
 
     ranges   each scan waits for the ranges that it reads
     whole    headgate without ranges
@@ -19,8 +20,10 @@ from __future__ import annotations
 import random
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
@@ -51,6 +54,12 @@ LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 BOUNDS = [number * (1 << 62) // RANGES for number in range(1, RANGES)]
 """The shop's keys are spread evenly over 62 bits."""
 
+Scan = tuple[int, ...]
+"""The ranges that a scan reads, one behind the other."""
+EVERY: Scan = tuple(range(RANGES))
+LEAST_SECONDS = 5.0
+"""Processor seconds that all ranges take, where one of them is compared with all."""
+
 TARGETS = {
     "latency_vs_whole": ("<=", 0.5),
     "cpu_with_catch_up_vs_whole": ("<=", 1.1),
@@ -75,7 +84,7 @@ class Side:
     def source(self) -> MemorySource:
         return self.warehouse.source("shop")
 
-    def chunk(self, lines: int, scans: list[int | None]) -> None:
+    def chunk(self, lines: int, scans: Sequence[Scan]) -> None:
         """A chunk of change, then the scans."""
         self.shop.commit_change(self.source, lines)
         began, used = time.perf_counter(), processor_seconds()
@@ -91,12 +100,12 @@ class Side:
     def catch_up(self) -> None:
         self.processor += cost(self.warehouse.refresh).processor
 
-    def _scan(self, number: int | None) -> float:
+    def _scan(self, scan: Scan) -> float:
         began = time.perf_counter()
         if self.name == "seq":
             self.warehouse.refresh()
         stale = "1h" if self.name == "none" else "0s"
-        where = "" if number is None else f" WHERE {within(number)}"
+        where = "" if scan == EVERY else f" WHERE {within(scan)}"
         with self.warehouse.sql(
             f"SELECT count(*), sum(revenue), sum(lines) FROM store_sales{where}", max_staleness=stale
         ) as answer:
@@ -107,10 +116,24 @@ class Side:
         return took
 
 
-def within(number: int) -> str:
-    low = LOWEST if number == 0 else BOUNDS[number - 1]
-    high = HIGHEST if number == RANGES - 1 else BOUNDS[number] - 1
+def within(scan: Scan) -> str:
+    low = LOWEST if scan[0] == 0 else BOUNDS[scan[0] - 1]
+    high = HIGHEST if scan[-1] == RANGES - 1 else BOUNDS[scan[-1]] - 1
     return f"ticket BETWEEN {low} AND {high}"
+
+
+def courses(scale: str, chunks: int, scans: int) -> list[list[Scan]]:
+    """After each chunk what is scanned, in an order that is the same in each run."""
+    choice = random.Random(7)
+    if scale == "full":
+        ranges = [(number,) for number in range(RANGES)]
+        groups = [tuple(range(first, first + 3)) for first in (0, 2, 5, 7)]
+        every: list[Scan] = [*(50 * ranges), *(100 * groups), *(100 * [EVERY])]
+        choice.shuffle(every)
+        return [every[first : first + scans] for first in range(0, chunks * scans, scans)]
+    return [
+        [(choice.randrange(RANGES),) if choice.random() < 0.9 else EVERY for _ in range(scans)] for _ in range(chunks)
+    ]
 
 
 def opened(folder: Path, name: str, lines: int) -> Side:
@@ -128,13 +151,11 @@ def opened(folder: Path, name: str, lines: int) -> Side:
     return side
 
 
-def size_figures(sides: list[Side], lines: int, chunks: int, scans: int) -> dict[str, Any]:
+def size_figures(sides: list[Side], lines: int, scans: list[list[Scan]]) -> dict[str, Any]:
     """All sides over the same course of chunks and scans."""
-    choice = random.Random(7)
     for side in sides:
         side.latencies, side.reading, side.seconds, side.processor = [], [], 0.0, 0.0
-    for _ in range(chunks):
-        course = [choice.randrange(RANGES) if choice.random() < 0.9 else None for _ in range(scans)]
+    for course in scans:
         for side in sides:
             side.chunk(lines, course)
     for side in sides:
@@ -157,16 +178,23 @@ def size_figures(sides: list[Side], lines: int, chunks: int, scans: int) -> dict
     }
 
 
-def single_range_figures(side: Side, lines: int, rounds: int) -> dict[str, float]:
-    """Processor seconds of bringing one of the ranges forward, over those of all."""
-    one, every = [], []
-    for number in range(rounds):
+def single_range_figures(side: Side, lines: int, rounds: int, least_seconds: float) -> dict[str, float]:
+    """Processor seconds of bringing one of the ranges forward, over those of all, which take so many seconds at least."""
+    one: list[float] = []
+    every: list[float] = []
+    while len(one) < rounds:
         side.shop.commit_change(side.source, lines)
-        one.append(cost(lambda number=number: side._scan(number)).processor)  # type: ignore[misc]
+        number = len(one) % RANGES
+        one.append(cost(partial(side._scan, (number,))).processor)
         side.warehouse.refresh()
         side.shop.commit_change(side.source, lines)
-        every.append(cost(lambda: side._scan(None)).processor)
+        every.append(cost(lambda: side._scan(EVERY)).processor)
+        if every[-1] < least_seconds:
+            # Too little to tell the ranges from what every execution costs.
+            lines, one, every = 2 * lines, [], []
+            say(f"one range against all: chunks of {lines:,} line items")
     return {
+        "single_range_lines": lines,
         "single_range_cost": fmean(one) / fmean(every),
         "single_range_cpu_seconds": fmean(one),
         "all_ranges_cpu_seconds": fmean(every),
@@ -191,16 +219,17 @@ def main() -> None:
             raise SystemExit(f"store_sales is not aligned: {divided}")
         if scale != "tiny":
             say("warming up")
-            size_figures(sides, SIZES[scale][0], 3, SCANS[scale])
+            size_figures(sides, SIZES[scale][0], courses("small", 3, SCANS[scale]))
         sizes = []
         for lines in SIZES[scale]:
             say(f"chunks of {lines:,} line items")
-            sizes.append(size_figures(sides, lines, CHUNKS[scale], SCANS[scale]))
+            sizes.append(size_figures(sides, lines, courses(scale, CHUNKS[scale], SCANS[scale])))
         check(sides)
         results |= {name: value for name, value in sizes[-1].items() if name != "lines"}
         results["sizes"] = sizes
         say("one range against all")
-        results |= single_range_figures(sides[0], ALL_LINES[scale], 1 if scale == "tiny" else 2)
+        tiny = scale == "tiny"
+        results |= single_range_figures(sides[0], ALL_LINES[scale], 1 if tiny else 2, 0.0 if tiny else LEAST_SECONDS)
         for side in sides:
             side.warehouse.close()
     publish("regions", scale, results, {} if scale == "tiny" else TARGETS)

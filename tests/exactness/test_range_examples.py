@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from headgate.capture.events import Events
+from headgate.capture.readable_log import ReadableLog
 from headgate.errors import DefiniteError, FlowFailed
 from headgate.runtime.rows import chains
 from headgate.warehouse.versioned import VersionedTable
@@ -95,7 +97,14 @@ def test_a_query_over_one_range_decodes_and_looks_up_no_rows_of_others(
     def note(table: pa.Table) -> None:
         touched.extend(table.column(next(name for name in table.column_names if name.endswith("k"))).to_pylist())
 
-    decode, lookup = chains.transaction_changes, VersionedTable.lookup
+    decode, lookup, read = chains.transaction_changes, VersionedTable.lookup, ReadableLog.read
+
+    def reading(self: ReadableLog, *arguments: Any) -> Events:
+        events = read(self, *arguments)
+        assert events.table is not None
+        note(events.table)
+        assert events.rows == events.table.num_rows
+        return events
 
     def decoding(events: pa.Table, *rest: Any) -> pa.Table:
         note(events)
@@ -105,6 +114,7 @@ def test_a_query_over_one_range_decodes_and_looks_up_no_rows_of_others(
         note(values.rename_columns(list(columns)))
         return lookup(self, columns, values, *rest)
 
+    monkeypatch.setattr(ReadableLog, "read", reading)
     monkeypatch.setattr(chains, "transaction_changes", decoding)
     monkeypatch.setattr(VersionedTable, "lookup", looking)
     rows, _ = ask(world, "SELECT k, g, s FROM sums WHERE k BETWEEN 10 AND 19")

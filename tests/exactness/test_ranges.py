@@ -66,7 +66,7 @@ def change(choice: random.Random) -> Change:
         case 8:
             return Delete("facts", {"k": k, "n": n})
         case 9:
-            return Delete(choice.choice(("heads", "heads")), {"k": k})
+            return Delete("heads", {"k": k})
         case 10:
             return Update("heads", {"k": k, "g": choice.randint(0, 3)})
     return Truncate("facts") if choice.random() < 0.1 else Delete("refs", {"ref": k})

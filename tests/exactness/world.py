@@ -26,6 +26,7 @@ from headgate.dataflow.graph import Node
 from headgate.delta.changes import JobId
 from headgate.errors import SnapshotGone
 from headgate.ranges.range_map import sql_predicate
+from headgate.runtime.reading.narrowing import Narrowed
 from headgate.runtime.stages.ways import Way
 from headgate.runtime.tables.stored import StoredTable
 from headgate.scheduling.warehouse import Warehouse
@@ -238,7 +239,7 @@ class World:
         """Some ranges of a flow at a job are what Spark makes of the model's rows."""
         table, reader = self.stored(flow), self.warehouse._engine.reader
         keys = {flow: table.range_map.keys_of(ranges)} if table.division is not None else {}
-        snapshot = reader.pin([flow], JobId(job), keys)
+        snapshot = reader.pin([flow], JobId(job), Narrowed(keys))
         try:
             actual = Rows.of(reader._session.table(snapshot.view(flow, ())))
         finally:

@@ -123,3 +123,8 @@ def test_even_bounds_never_leave_the_first_range_empty(values: list[int], count:
     ranges = RangeMap("integer", even_bounds(values, count))
     assert ranges.count <= count
     assert {ranges.of(value) for value in values} == set(range(ranges.count))
+
+
+def test_a_bound_beyond_64_bits_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is no integer"):
+        parse("integer", str(1 << 63))

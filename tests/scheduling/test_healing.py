@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headgate.errors import FlowFailed, SnapshotGone
-from headgate.runtime.execution import executor
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.stages import maintenance
 from tests.scheduling.bank import deposit, open_bank
 from tests.waiting import eventually
 
@@ -44,7 +44,7 @@ def test_a_view_goes_on_at_the_job_that_heals_it(tmp_path: Path, spark_sessions:
 def test_a_job_that_is_wanted_while_an_earlier_one_fails_is_tried(
     tmp_path: Path, spark_sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fails, may_fail, advance = threading.Event(), threading.Event(), executor.advance
+    fails, may_fail, advance = threading.Event(), threading.Event(), maintenance.advance
 
     def held(stage: Any, upto: int, *arguments: Any) -> None:
         if stage.name == "shares" and upto == 2:
@@ -52,7 +52,7 @@ def test_a_job_that_is_wanted_while_an_earlier_one_fails_is_tried(
             assert may_fail.wait(60)
         advance(stage, upto, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(executor, "advance", held)
+    monkeypatch.setattr(maintenance, "advance", held)
     with open_bank(tmp_path, SHARES) as bank, ThreadPoolExecutor(2) as threads:
         deposit(bank, (1, 1, 10))
         assert bank.sql("SELECT n, s FROM counted").collect() == [(1, 100)]

@@ -79,6 +79,11 @@ def test_what_is_defined_anew_is_not_shared_with_what_was(tmp_path: Path, spark_
         ("SELECT a FROM t WHERE d < current_date()", False),
         ("SELECT * FROM (SELECT uuid() AS u FROM t)", False),
         ("SELECT a FROM t TABLESAMPLE (10 PERCENT)", False),
+        ("SELECT a FROM t WHERE d = DATE 'today'", False),
+        ("SELECT a FROM t WHERE d >= ' Yesterday'", False),
+        ("SELECT a FROM t WHERE d < TIMESTAMP '12:30'", False),
+        ("SELECT a FROM t WHERE d = DATE '\\u0074oday'", False),
+        ("SELECT a FROM t WHERE d = DATE '2024-01-01' AND e = 'none of today'", True),
     ],
 )
 def test_what_can_come_out_otherwise_is_not_shared(query: str, repeatable: bool) -> None:

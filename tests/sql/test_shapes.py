@@ -103,6 +103,17 @@ def test_functions_that_number_rows_break_ties_and_ranks_do_not() -> None:
     assert [call.tie_break for call in window.calls] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("condition", "context"),
+    [("b >= DATE 'today'", True), ("b = 'now'", True), ("CASE WHEN a > 1 THEN 'today' ELSE 'never' END > ''", False)],
+)
+def test_a_word_that_means_the_time_of_the_call_is_not_incremental(condition: str, context: bool) -> None:
+    (statement,) = parse_statements(f"CREATE MATERIALIZED VIEW v AS SELECT a FROM s.t WHERE {condition}", "v.sql")
+    assert isinstance(statement, CreateView)
+    result = lower_view(statement, SHOP).result
+    assert (isinstance(result, Fragment) and result.context) is context
+
+
 def test_a_fragment_says_why_and_reads_only_what_it_needs() -> None:
     (statement,) = parse_statements(
         "CREATE MATERIALIZED VIEW v AS SELECT t.a, rand() AS r FROM s.t JOIN s.k ON t.a = k.a WHERE g > 1", "v.sql"

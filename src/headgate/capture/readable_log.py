@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.capture import frames
 from headgate.capture.block_segments import SUFFIX as BLOCKS
@@ -134,8 +135,8 @@ class ReadableLog(ABC):
         )
         return Size(inline, sum(side.rows for header in headers for side in header.files.get(table, ())))
 
-    def read(self, table: str, after: int, upto: int) -> Events:
-        """The table's events of the transactions in (after, upto], in order."""
+    def read(self, table: str, after: int, upto: int, keep: pc.Expression | None = None) -> Events:
+        """The table's events of the transactions in (after, upto], in order; of rows in segments only those to `keep`."""
         with self._lock, self._as_owner():
             chosen = self._places(table, after, upto)
             files = self._index.files(table, after, upto, self.files_folder)
@@ -162,7 +163,7 @@ class ReadableLog(ABC):
         for each in unwritten:
             parts.append((stamps_of(each.header(), table, slice(0, 1)), each.rows[table]))
             size += each.rows[table].nbytes
-        events = concatenate_events(table, parts)
+        events = concatenate_events(table, parts, keep)
         count = (0 if events is None else events.num_rows) + sum(file.rows for file in files)
         return Events(events, files, count, size)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.capture.events import from_micros, to_micros
 from headgate.capture.frames import Header
@@ -15,6 +16,7 @@ from headgate.delta.changes import BEGINNING
 from headgate.errors import ConfigError
 
 _BEGINNING = to_micros(BEGINNING)
+_PORTION_ROWS = 64_000
 
 
 def stamp_micros(commit_at: int, initial: bool) -> int:
@@ -34,12 +36,32 @@ def stamps_of(header: Header, table: str, part: slice) -> Stamps:
     return Stamps(group.positions[part], times, group.rows[table][part])
 
 
-def concatenate_events(table: str, parts: Sequence[tuple[Stamps, pa.Table]]) -> pa.Table | None:
-    """One table of events in the order of the parts; None when there are no rows. No work per row."""
+def concatenate_events(
+    table: str, parts: Sequence[tuple[Stamps, pa.Table]], keep: pc.Expression | None = None
+) -> pa.Table | None:
+    """One table of events in the order of the parts, of those to `keep`; None when there are no parts. No work per row in Python."""
     if not parts:
         return None
+    if keep is not None:
+        # Rows that are not kept leave a few parts at a time: stamps are never made for all.
+        kept = [
+            found.filter(keep) for some in _portions(parts) if (found := concatenate_events(table, some)) is not None
+        ]
+        return _concatenate(table, kept).combine_chunks()
     stamps = Stamps(*(np.concatenate(each) for each in zip(*(stamps for stamps, _ in parts), strict=True)))
     return stamped(_concatenate(table, [rows for _, rows in parts]).combine_chunks(), stamps)
+
+
+def _portions(parts: Sequence[tuple[Stamps, pa.Table]]) -> Iterator[Sequence[tuple[Stamps, pa.Table]]]:
+    """The parts a few at a time, so many that filtering them takes longer than starting to."""
+    first, rows = 0, 0
+    for place, (_, part) in enumerate(parts):
+        rows += part.num_rows
+        if rows >= _PORTION_ROWS:
+            yield parts[first : place + 1]
+            first, rows = place + 1, 0
+    if first < len(parts):
+        yield parts[first:]
 
 
 def _concatenate(table: str, parts: list[pa.Table]) -> pa.Table:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.capture.block_writer import OpenSegment, Put
 from headgate.capture.events import Committed, Events, Size
@@ -146,8 +147,8 @@ class StreamLog(Protocol):
         """How many events of the table the transactions in (after, upto] have; reads none of them."""
         ...
 
-    def read(self, table: str, after: int, upto: int) -> Events:
-        """The table's events of the transactions in (after, upto], in order."""
+    def read(self, table: str, after: int, upto: int, keep: pc.Expression | None = None) -> Events:
+        """The table's events of the transactions in (after, upto], in order; of rows in segments only those to `keep`."""
         ...
 
     def places(self, table: str, after: int, upto: int) -> Places:

@@ -12,6 +12,7 @@ true. Only comparisons of the range column itself with literals of its own type 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -58,6 +59,28 @@ def keys_read(plan: str, columns: Mapping[str, str]) -> dict[str, KeySet]:
     if plan.count(f'"name":"{MARKER}') != scans:
         return dict.fromkeys(columns, ALL)
     return {marker: found.get(marker, ALL) for marker in columns}
+
+
+def reads_the_time(plan: str) -> bool:
+    """Whether an analyzed plan (as JSON) may make a date or a timestamp of the time of the call, as of the text 'today'.
+
+    That is told from texts which are not read from a table and do not begin with a year.
+    """
+    return any(
+        node.name == "Cast"
+        and str(node.fields["dataType"]).startswith(("date", "timestamp"))
+        and not any(_is_attribute(part) for part in _below(node))
+        and not _begins_with_year(node.children[0])
+        for tree in _trees(json.loads(plan))
+        for node in _below(tree)
+    )
+
+
+def _begins_with_year(node: _Node) -> bool:
+    """Whether a literal is an instant whenever it is read; one that is no text is."""
+    if node.name != "Literal":
+        return False
+    return node.fields["dataType"] != "string" or re.match(r"\s*[-+]?\d{4}", str(node.fields["value"])) is not None
 
 
 def _keys_above(scan: _Node, column: _Node) -> KeySet:

@@ -134,7 +134,10 @@ def parse(kind: Kind, text: object) -> Value:
     try:
         match kind:
             case "integer":
-                return int(str(text))
+                number = int(str(text))
+                if not -(1 << 63) <= number < 1 << 63:
+                    raise ValueError
+                return number
             case "date":
                 return text if type(text) is date else date.fromisoformat(str(text))
             case "timestamp":
@@ -147,7 +150,7 @@ def parse(kind: Kind, text: object) -> Value:
 
 
 _HINTS: Mapping[Kind, str] = {
-    "integer": "give a whole number",
+    "integer": "give a whole number of 64 bits",
     "date": "give a date, for example 2026-01-31",
     "timestamp": "give an instant, for example 2026-01-31T12:00:00Z",
     "text": "give a text",

@@ -221,11 +221,12 @@ class Background:
         scheduler, upkeep = self._scheduler, self._upkeep
         held = upkeep.lead_bytes
         while upkeep.lead_bytes > most_bytes and not self._closed:
-            stage, ranges = upkeep.slowest_ranges()
-            if stage is None:
-                return
-            table, before = stage.target, stage.target.throughs
-            keys = table.range_map.keys_of(ranges)
+            with scheduler.journal.lock:
+                stage, ranges = upkeep.slowest_ranges()
+                if stage is None:
+                    return
+                table, before = stage.target, stage.target.throughs
+                keys = table.range_map.keys_of(ranges)
             self._record(
                 "ranges brought forward", f"{len(ranges)} of {table.name}: they hold back much of {held:,} bytes"
             )

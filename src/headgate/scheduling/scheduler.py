@@ -26,6 +26,7 @@ from headgate.ranges.key_set import KeySet
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
 from headgate.runtime.placing.platforms import Platforms, Serving
+from headgate.runtime.reading.narrowing import WHOLE, KeysOutdated, Narrowed
 from headgate.runtime.reading.reader import Reader, Snapshot
 from headgate.runtime.signal import Signal
 from headgate.runtime.sources.loading import Loads
@@ -70,20 +71,33 @@ class Scheduler:
         self.opened_at = self.journal.chain.newest
         """The job that was the newest when the warehouse was opened."""
 
-    def make_again(self, tables: Iterable[str], upto: JobId | None = None) -> None:
-        """Brings tables to a job, at most to the one that was the newest on opening: they may have been there before."""
-        job = self.opened_at if upto is None else min(upto, self.opened_at)
-        behind = [table for table in tables if self.reader.through(table) < job]
+    def make_again(
+        self,
+        tables: Iterable[str],
+        upto: JobId | None = None,
+        keys: Mapping[str, KeySet] = NO_KEYS,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Brings tables, or those of their ranges that have keys, as far as they get to a closed job: by default the one that
+        was the newest on opening, at which they may have been before."""
+        job = self.opened_at if upto is None else upto
+        behind = [table for table in tables if self.reader.through(table, keys) < job]
         if behind:
-            self.executor.settle(behind, job)
+            self.executor.settle(behind, job, keys, is_cancelled)
 
-    def bring(self, tables: Collection[str], job: JobId, is_cancelled: Callable[[], bool]) -> None:
+    def bring(
+        self,
+        tables: Collection[str],
+        job: JobId,
+        is_cancelled: Callable[[], bool],
+        keys: Mapping[str, KeySet] = NO_KEYS,
+    ) -> None:
         """Brings tables that are behind a closed job to it, however long that takes."""
-        behind = [table for table in tables if self.reader.through(table) < job]
+        behind = [table for table in tables if self.reader.through(table, keys) < job]
         if not behind:
             return
-        self.executor.want(behind, job)
-        self._wait_until(lambda: self.executor.arrived(behind, job), None, is_cancelled)
+        self.executor.want(behind, job, keys)
+        self._wait_until(lambda: self.executor.arrived(behind, job, keys), None, is_cancelled)
 
     def wait_until_built(
         self, tables: Iterable[str], until: float | None, is_cancelled: Callable[[], bool] = lambda: False
@@ -143,9 +157,11 @@ class Scheduler:
         bound: Bound,
         floor: JobId,
         is_cancelled: Callable[[], bool],
-        keys: Mapping[str, KeySet] = NO_KEYS,
+        narrow: Callable[[], Narrowed] = lambda: WHOLE,
     ) -> tuple[Snapshot, Receipt]:
-        """A snapshot of the tables, or of what has these keys, that keeps the bound, pinned, and its receipt.
+        """A snapshot of the tables, or of those keys that are read, that keeps the bound, pinned, and its receipt.
+
+        `narrow` tells the keys; it is asked again when flows have changed meanwhile.
 
         The receipt is made with the choice, in one step: jobs that are closed while the answer is read change nothing in it.
         """
@@ -158,15 +174,18 @@ class Scheduler:
             time.monotonic(),
             is_cancelled,
             self.number(),
-            keys,
         )
         with self._counted(query):
             while True:
+                narrowed = narrow()
+                query.keys = narrowed.keys
                 self._freshen(query)
                 try:
                     with self.journal.lock:
-                        snapshot = self.reader.pin(tables, None, keys)
+                        snapshot = self.reader.pin(tables, None, narrowed)
                         as_of = {name: self.journal.chain.as_of(snapshot.job, name) for name in sorted(query.sources)}
+                except KeysOutdated:
+                    continue
                 except SnapshotGone:
                     # Jobs went on meanwhile and one of the tables let this one go.
                     if query.missed is not None:
@@ -187,11 +206,13 @@ class Scheduler:
                     query.missed += f"; the session has seen job {floor} already, this is job {snapshot.job}"
                 return snapshot, self._receipt(query, snapshot.job, as_of)
 
-    def decision(self, tables: tuple[str, ...], bound: Bound, floor: JobId) -> str:
+    def decision(
+        self, tables: tuple[str, ...], bound: Bound, floor: JobId, keys: Mapping[str, KeySet] = NO_KEYS
+    ) -> str:
         """What a query for the tables would do now, and why; nothing is done."""
         arrived, began = self.clock.now(), time.monotonic()
         sources = self.flows.sources_of(tables)
-        query = PendingQuery(tables, sources, bound, floor, arrived, began, lambda: False, self.number())
+        query = PendingQuery(tables, sources, bound, floor, arrived, began, lambda: False, self.number(), keys)
         choice = choose(query.need, floor, self._offers(query))
         word = {ReuseJob: "reuse", JoinJob: "join", CloseJob: "close"}[type(choice)]
         return f"{word}: {choice.reason}"
@@ -299,11 +320,10 @@ class Scheduler:
 
     def _trouble(self, query: PendingQuery) -> HeadgateError | None:
         """What keeps one of the query's sources from delivering, or one of its tables from taking it."""
-        failures = self.executor.failures
         found = [
             self.loads.missing([stage.name for stage in self.flows.needed(query.tables)]),
             *(self.sources[name].status.trouble for name in sorted(query.sources)),
-            *(failures.get(stage.name) for stage in self.flows.needed(query.tables)),
+            *self.executor.failures_of(query.tables, query.keys),
         ]
         return next((each for each in found if isinstance(each, HeadgateError)), None)
 
@@ -372,11 +392,12 @@ class Scheduler:
 
     def _bring(self, query: PendingQuery, job: JobId) -> None:
         began = time.monotonic()
-        stages = self.flows.needed_ranges(query.tables, query.keys)
-        before = min((stage.target.throughs[number] for stage, ranges in stages for number in ranges), default=job)
-        for stage, ranges in stages:
-            throughs = stage.target.throughs
-            query.brought[stage.name] = sum(throughs[number] < job for number in ranges)
+        before = job
+        with self.journal.lock:
+            for stage, ranges in self.flows.needed_ranges(query.tables, query.keys):
+                jobs = [stage.target.throughs[number] for number in ranges]
+                before = min([before, *jobs])
+                query.brought[stage.name] = sum(through < job for through in jobs)
         if before < job:
             query.jobs = job - before
             query.rows = self._rows(query, before, job)
@@ -458,16 +479,21 @@ class Scheduler:
         )
 
     def _ranges_read(self, query: PendingQuery, job: JobId) -> tuple[RangesRead, ...]:
+        return self.ranges_read(query.tables, query.keys, job, query.brought)
+
+    def ranges_read(
+        self, tables: tuple[str, ...], keys: Mapping[str, KeySet], job: JobId, brought: Mapping[str, int]
+    ) -> tuple[RangesRead, ...]:
+        """Per table with ranges, which of them are read at a job, and how many others are behind it."""
         found = []
-        for stage, ranges in self.flows.needed_ranges(query.tables, query.keys):
-            table = stage.target
-            if table.division is not None:
-                others = [through for number, through in enumerate(table.throughs) if number not in ranges]
-                read = tuple(table.range_map.name(number) for number in sorted(ranges))
-                left = sum(through < job for through in others)
-                found.append(
-                    RangesRead(stage.name, table.range_map.count, read, query.brought.get(stage.name, 0), left)
-                )
+        with self.journal.lock:
+            for stage, ranges in self.flows.needed_ranges(tables, keys):
+                table = stage.target
+                if table.division is not None:
+                    others = [through for number, through in enumerate(table.throughs) if number not in ranges]
+                    read = tuple(table.range_map.name(number) for number in sorted(ranges))
+                    left = sum(through < job for through in others)
+                    found.append(RangesRead(stage.name, table.range_map.count, read, brought.get(stage.name, 0), left))
         return tuple(found)
 
     def _clock_known(self, source: str) -> bool:

@@ -14,9 +14,9 @@ from headgate.config.durations import format_duration
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, TooStale
 from headgate.notebook import SHOWN_ROWS, answer_html, to_pandas, to_polars
-from headgate.runtime.flows.flow_set import NO_KEYS
 from headgate.runtime.placing.platforms import Serving
 from headgate.runtime.reading.answer import SnapshotAnswer
+from headgate.runtime.reading.narrowing import WHOLE, Narrowed
 from headgate.runtime.reading.query_work import DeadlineExceeded, Interruption
 from headgate.runtime.spark.partitions import ReadLimit
 from headgate.scheduling.bound import Bound, Duration
@@ -157,7 +157,10 @@ class Session:
                 assert query is not None
                 if job:
                     self._scheduler.journal.chain.get(JobId(job))
-                    self._scheduler.make_again(self._scheduler.reader.tables_of(query), JobId(job))
+                    keys = self._scheduler.reader.narrowed(query, interruption).keys
+                    tables = self._scheduler.reader.tables_of(query)
+                    self._scheduler.make_again(tables, JobId(job), keys, lambda: interruption.is_set)
+                    interruption.check()
                 return self._held(Answer(self._scheduler.reader.sql(query, JobId(job), interruption), None))
             with self._history.asking(text) as asking:
                 answer, asking.receipt = self._answer(written, query, serving, bound, interruption)
@@ -169,7 +172,8 @@ class Session:
         with interruption.at_work():
             query = self._read(text, interruption)
             tables = self._scheduler.reader.tables_of(query)
-            self._scheduler.bring(tables, job, lambda: interruption.is_set)
+            keys = self._scheduler.reader.narrowed(query, interruption).keys
+            self._scheduler.bring(tables, job, lambda: interruption.is_set, keys)
             return self._held(Answer(self._scheduler.reader.sql(query, job, interruption), None))
 
     def columns(self, text: str) -> StructType:
@@ -224,9 +228,17 @@ class Session:
             served = None if reused is None else self._served(serving, text, reused, interruption, until)
             if isinstance(served, tuple):
                 return served
-        # A platform is at one job for all keys.
-        keys = NO_KEYS if query is None or isinstance(serving, Serving) else scheduler.reader.keys_of(query)
-        snapshot, receipt = scheduler.snapshot(tables, bound, self._floor, lambda: interruption.is_set, keys)
+
+        def narrow() -> Narrowed:
+            # A platform is at one job for all keys.
+            if query is None or isinstance(serving, Serving):
+                return WHOLE
+            return scheduler.reader.narrowed(query, interruption, until)
+
+        try:
+            snapshot, receipt = scheduler.snapshot(tables, bound, self._floor, lambda: interruption.is_set, narrow)
+        except DeadlineExceeded:
+            raise _too_late(bound, Waited(0.0, 0.0, 0.0, time.monotonic() - began)) from None
         if isinstance(serving, Serving):
             try:
                 problem = scheduler.platforms.bring(serving, snapshot.job, interruption, until)
@@ -295,8 +307,12 @@ class Session:
         query = reader.read(written)
         bound = Bound.of(self._scheduler.settings.current.freshness, self._said, tail)
         tables = reader.tables_of(query)
-        lines = [f"bound: {bound}", self._scheduler.decision(tables, bound, self._floor)]
-        lines += [f"reads {table} at job {reader.through(table)}" for table in tables]
+        keys = reader.narrowed(query, Interruption()).keys
+        lines = [f"bound: {bound}", self._scheduler.decision(tables, bound, self._floor, keys)]
+        lines += [f"reads {table} at job {reader.through(table, keys)}" for table in tables]
+        newest = self._scheduler.journal.chain.newest
+        for each in self._scheduler.ranges_read(tables, keys, newest, {}):
+            lines.append(f"reads {len(each.read)} of {each.of} ranges of {each.table}: {', '.join(each.read)}")
         lines += ["", *reader.plan_text(query).splitlines()]
         return Answer(reader.constant([(line,) for line in lines], "plan string"), None)
 

@@ -131,7 +131,7 @@ class Renderer:
             raise NotIncremental("a subquery stands where it cannot be turned into a join")
         name = context_function(node)
         if name is not None:
-            raise NotIncremental(f"{name}() depends on when and where it is called", context=True)
+            raise NotIncremental(f"{name} depends on when and where it is called", context=True)
         if isinstance(node, exp.Window):
             raise FlowError(
                 "a window function is not allowed here",

@@ -5,6 +5,8 @@ A function that is in none of these sets is taken for a deterministic scalar fun
 
 from __future__ import annotations
 
+import re
+
 from sqlglot import exp
 
 
@@ -41,6 +43,15 @@ CONTEXT = _names(
 """Their result depends on when, where or by whom they are called."""
 
 CONTEXT_WITHOUT_ARGUMENTS = frozenset(("unix_timestamp",))
+
+_WORDS, _TIME = r"(?:now|today|tomorrow|yesterday)\b", r"T?\d\d?:"
+_INSTANT = re.compile(rf"\s*{_WORDS}", re.IGNORECASE)
+"""Texts that Spark reads as another instant on each call when it makes a date or a timestamp of them."""
+_CAST_INSTANT = re.compile(rf"\s*(?:{_WORDS}|{_TIME})", re.IGNORECASE)
+"""These, and a time without a date, which is the time of that day."""
+_QUOTED_INSTANT = re.compile(rf"['\"]\s*(?:{_WORDS}|{_TIME})|\\[uU0-7]", re.IGNORECASE)
+_HOLD_TEXT = (exp.Alias, exp.Case, exp.If, exp.Select, exp.Tuple)
+"""Where a text stands for itself; anywhere else its neighbours may make an instant of it."""
 
 GENERATORS = {
     "explode": ("col",),
@@ -92,13 +103,22 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def context_function(node: exp.Expr) -> str | None:
-    """The name of the function of context that the node calls."""
+    """What of the context the node asks for: the function that it calls, or the word that Spark reads as an instant."""
+    if isinstance(node, exp.Literal):
+        instants = _CAST_INSTANT if isinstance(node.parent, exp.Cast) else _INSTANT
+        special = node.is_string and instants.match(node.this) and not isinstance(node.parent, _HOLD_TEXT)
+        return f"'{node.this}'" if special else None
     name = function_name(node)
     if name is None:
         return None
     if name in CONTEXT or (name in CONTEXT_WITHOUT_ARGUMENTS and not node.expressions):
-        return name
+        return f"{name}()"
     return None
+
+
+def may_name_an_instant(text: str) -> bool:
+    """Whether a text of SQL holds a literal that may be such a word, or is written in escapes, which hide what it is."""
+    return _QUOTED_INSTANT.search(text) is not None
 
 
 def is_unit(node: exp.Column) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from headgate.errors import DefiniteError, Location
-from headgate.sql.functions import context_function
+from headgate.sql.functions import context_function, may_name_an_instant
 from headgate.sql.hidden_columns import HiddenColumns, HiddenOf
 from headgate.sql.names import folded, quoted
 from headgate.sql.picks import Picks, picks_of
@@ -120,7 +120,7 @@ def read_tables(text: str, where: Location, hidden: HiddenOf = lambda _: ()) -> 
     stars = tuple(
         (query.tokens[edit.first].start, query.tokens[edit.last].end + 1, edit.text) for edit in columns.edits()
     )
-    repeatable = not any(
+    repeatable = not may_name_an_instant(text) and not any(
         isinstance(node, exp.TableSample) or context_function(node) is not None for node in tree.walk()
     )
     references = tuple(_reference(query, table, columns.of(table)) for table in tables)

@@ -25,6 +25,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+import pyarrow.compute as pc
+
 from headgate.capture.block_writer import BlockWriter, OpenSegment
 from headgate.capture.durable import full_disk_is_named
 from headgate.capture.elastic.partitions import Partitions
@@ -110,8 +112,8 @@ class ElasticLog(LocalLog):
             for number, of_partition in found.items()
         }
 
-    def read(self, table: str, after: int, upto: int) -> Events:
-        events = super().read(table, after, upto)
+    def read(self, table: str, after: int, upto: int, keep: pc.Expression | None = None) -> Events:
+        events = super().read(table, after, upto, keep)
         with self._lock:
             self._read(table, upto)
         return events

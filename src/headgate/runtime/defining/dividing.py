@@ -125,7 +125,8 @@ class Dividing:
         division = self._division(table)
         names = [stage.name for stage in self._flows.stages() if _is_of(stage.target, division.family)]
         self._executor.settle(names, self._journal.chain.newest)
-        with self._executor.paused(), self._journal.lock:
+        # Whoever looks at ranges by their numbers holds one of the two locks.
+        with self._executor.paused(), self._journal.lock, self._executor.dividing():
             current = self._division(table)
             wanted = change(current)
             tables = [

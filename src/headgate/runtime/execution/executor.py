@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
 from headgate.runtime.signal import Signal
 from headgate.runtime.spark.pools import pool
 from headgate.runtime.spark.threads import DaemonThreads
-from headgate.runtime.stages.batch import Batch, BatchFactory
-from headgate.runtime.stages.maintenance import advance, run_stages
+from headgate.runtime.stages.batch import BatchFactory
+from headgate.runtime.stages.maintenance import advance_ranges, run_stages
 from headgate.runtime.stages.replica_stage import ReplicaStage
-from headgate.runtime.stages.stage import Stage, aligned_of, runs_whole, tables_of, within, zone_of
+from headgate.runtime.stages.stage import Stage, aligned_of, tables_of, within, zone_of
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.stages.ways import Way, WayChoice
 from headgate.runtime.tables.stored import StoredTable
@@ -167,10 +167,16 @@ class Executor:
         self.want(tables, upto, keys)
         self._signal.wait_until(lambda: self.arrived(tables, upto, keys))
 
-    def settle(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet] = NO_KEYS) -> None:
-        """Asks for the tables and waits until they are at the job or cannot get there."""
+    def settle(
+        self,
+        tables: Collection[str],
+        upto: JobId,
+        keys: Mapping[str, KeySet] = NO_KEYS,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Asks for the tables and waits until they are at the job or cannot get there, or nobody waits any more."""
         self.want(tables, upto, keys)
-        self._signal.wait_until(lambda: self._closed or not self._moving(tables, upto, keys))
+        self._signal.wait_until(lambda: self._closed or is_cancelled() or not self._moving(tables, upto, keys))
 
     def _moving(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet]) -> bool:
         """Whether one of the tables is behind and neither it nor anything that it reads has failed."""
@@ -208,6 +214,16 @@ class Executor:
         """By the stage's name why it does not go on."""
         with self._changed:
             return {name: next(iter(found.values())) for name, found in self._failures.items() if found}
+
+    def failures_of(self, tables: Collection[str], keys: Mapping[str, KeySet] = NO_KEYS) -> list[BaseException]:
+        """Why ranges that the tables need, or those of their ranges that have keys, do not go on."""
+        with self._changed:
+            return [
+                failure
+                for stage, ranges in self._flows.needed_ranges(tables, keys)
+                for number, failure in self._failures.get(stage.name, {}).items()
+                if number in ranges
+            ]
 
     def resume(self) -> None:
         """Forgets failures: what was wanted is tried again."""
@@ -266,14 +282,22 @@ class Executor:
         finally:
             with self._changed:
                 self._pauses -= 1
-                live = {stage.name: stage for stage in self._flows.stages()}
-                for lost in [name for name in {*self._wanted, *self._failures} if name not in live]:
+                live = {stage.name for stage in self._flows.stages()}
+                for lost in [name for name in {*self._wanted, *self._failures, *self._maps} if name not in live]:
+                    self._maps.pop(lost, None)
                     self._wanted.pop(lost, None)
                     self._breadths.pop(lost, None)
                     self._failures.pop(lost, None)
-                for name in self._wanted:
-                    self._redivide(live[name])
                 self._notify()
+
+    @contextmanager
+    def dividing(self) -> Iterator[None]:
+        """Inside `paused`: tables may be cut otherwise inside the block, which nobody sees half done."""
+        with self._changed:
+            yield
+            for stage in self._flows.stages():
+                if stage.name in self._maps:
+                    self._redivide(stage)
 
     @property
     def is_paused(self) -> bool:
@@ -295,7 +319,7 @@ class Executor:
         left = [stage for stage in self._flows.stages() if stage.name in leave]
         after = min((stage.target.through for stage in stages), default=upto)
         if after < upto:
-            failed: dict[str, BaseException] = {}
+            failed: dict[str, dict[int, BaseException]] = {}
             zones = [zone for stage in stages if (zone := zone_of(stage)) is not None]
             # Stages that share a zone take each job together.
             each_job = len(set(zones)) < len(zones)
@@ -303,11 +327,9 @@ class Executor:
             for end in (*range(after + step, upto, step), upto):
                 failed |= run_stages(stages, JobId(end), self._batches, self._flows.flow_of, left)
             with self._changed:
-                self._failures = {
-                    stage.name: dict.fromkeys(stage.target.ranges, failed[stage.name])
-                    for stage in stages
-                    if stage.name in failed
-                }
+                self._failures = failed
+                for stage in stages:
+                    self._maps.setdefault(stage.name, stage.target.range_map)
 
     def close(self) -> None:
         """Starts nothing any more and waits until what runs is done; whoever waits is told."""
@@ -327,13 +349,17 @@ class Executor:
         before = {number: new.holding(old.keys_of([number])) if alike and old.bounds else new.all for number in old.all}
         self._maps[stage.name] = new
         wanted: dict[int, JobId] = {}
-        for number, job in self._wanted[stage.name].items():
+        for number, job in self._wanted.get(stage.name, {}).items():
             for each in before[number]:
                 wanted[each] = max(job, wanted.get(each, job))
         self._wanted[stage.name] = wanted
         self._breadths.pop(stage.name, None)
         failed = self._failures.pop(stage.name, {})
         self._failures[stage.name] = {each: error for number, error in failed.items() for each in before[number]}
+        healing = {number: self._healing.pop((stage.name, number), None) for number in old.all}
+        for number, due in healing.items():
+            for each in before[number] if due is not None else ():
+                self._healing[stage.name, each] = max(due or NO_JOB, self._healing.get((stage.name, each), NO_JOB))
 
     def _notify(self) -> None:
         """Starts the stages that can go on, and has waiting queries look again; called with the lock held."""
@@ -475,12 +501,7 @@ class Executor:
             with self._batches.open(None if weight is None else pool(weight), alongside, parts) as batch:
                 whole = zone_of(stage) is not None or part.target.missing
                 end = reach if whole else JobId(min(reach, after + MOST_JOBS))
-                try:
-                    advance(part, end, batch, self._flows.flow_of(stage))
-                except FlowFailed:
-                    if len(ranges) == 1 or runs_whole(stage):
-                        raise
-                    failures = self._advance_each(stage, ranges, end, batch)
+                failures = advance_ranges(stage, ranges, end, batch, self._flows.flow_of(stage))
                 if batch.has_views:
                     # The table is there: nobody waits until the views of the batch are dropped.
                     with self._changed:
@@ -493,16 +514,4 @@ class Executor:
             if choice is not None:
                 with self._changed:
                     self.taken[choice.way] += 1
-        return failures
-
-    def _advance_each(self, stage: Stage, ranges: Ranges, upto: JobId, batch: Batch) -> dict[int, BaseException]:
-        """Brings each range there by itself: what fails is some range's."""
-        failures: dict[int, BaseException] = {}
-        for number in sorted(ranges):
-            part = within(stage, frozenset({number}))
-            try:
-                if part.target.through < upto:
-                    advance(part, upto, batch, self._flows.flow_of(stage))
-            except FlowFailed as failure:
-                failures[number] = failure
         return failures

@@ -316,11 +316,11 @@ class FlowSet:
             former = self._former.pop(place, ())
             if old is not None and self.has_earlier_jobs(old, flow):
                 self._former[place] = (*former, FormerFlow(old, flow.built_at))
+            self._divide(flow)
             # Queries look at the flows meanwhile: they find the old one or the new one.
             self._flows = {**{name: each for name, each in self._flows.items() if name != place}, place: flow}
             self._settle(place)
             self._catalog.add(flow.plan.entry)
-            self._divide(flow)
             self.changes += 1
             for table in flow.tables():
                 tables.add(table)

@@ -5,7 +5,7 @@ Such a relation is not known to be empty, so nothing is folded away, and no valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -16,7 +16,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from headgate.dataflow.relation import quoted
 from headgate.ranges.key_set import ALL, KeySet
-from headgate.ranges.narrowing import MARKER, keys_read
+from headgate.ranges.narrowing import MARKER, keys_read, reads_the_time
 
 _REMEMBERED = 1_000
 SETTINGS = {"spark.sql.optimizer.inSetConversionThreshold": str(1 << 30)}
@@ -63,6 +63,23 @@ class Relations:
             self.session._jsparkSession.sessionState().catalog().dropTempView(name)
 
 
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """The keys that a query reads of tables with ranges, of others all, and the definitions that this holds for."""
+
+    keys: Mapping[str, KeySet] = field(default_factory=dict)
+    premise: Hashable = None
+    """None for what holds whatever tables there are."""
+
+
+WHOLE = Narrowed()
+"""All keys."""
+
+
+class KeysOutdated(Exception):
+    """Flows or range columns are others than those that the keys were told from."""
+
+
 class Unnarrowed(Exception):
     """A query of which it is known that it reads all keys."""
 
@@ -87,15 +104,20 @@ class Narrowing:
         `text` gives the query over the relations that it asks for, by the table's name and columns. What cannot be planned
         reads all keys: whoever runs the query learns why it fails.
         """
-        if remembered_as is not None and remembered_as in self._known:
-            return self._known[remembered_as]
         with self._lock:
+            known = self.known(remembered_as)
+            if known is not None:
+                return known
             found = self._planned(columns, text)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             if remembered_as is not None:
                 self._known[remembered_as] = found
         return found
+
+    def known(self, remembered_as: object) -> Mapping[str, KeySet] | None:
+        """What was found before."""
+        return None if remembered_as is None else self._known.get(remembered_as)
 
     def _planned(
         self, columns: Mapping[str, str], text: Callable[[Callable[[str, StructType], str]], str]
@@ -109,8 +131,9 @@ class Narrowing:
             return relations.view(numbers.setdefault(table, len(numbers)), schema)
 
         try:
-            frame = self._session.sql(text(relation))
-            plan = frame._jdf.queryExecution().optimizedPlan().toJSON()
+            plan = self._optimized(text(relation))
+            if plan is None:
+                return dict.fromkeys(columns, ALL)
             markers = {f"{MARKER}{numbers[table]}": column for table, column in columns.items() if table in numbers}
             found = keys_read(plan, markers)
             return {table: found.get(f"{MARKER}{numbers.get(table)}", ALL) for table in columns}
@@ -118,3 +141,19 @@ class Narrowing:
             return dict.fromkeys(columns, ALL)
         finally:
             relations.close()
+
+    def _optimized(self, text: str) -> str | None:
+        """The plan of a text; None where it depends on the time at which it is made."""
+        assert self._session is not None
+        spark = self._session._jvm.org.apache.spark.sql.SparkSession  # type: ignore[union-attr]
+        before = spark.getActiveSession()
+        try:
+            execution = self._session.sql(text)._jdf.queryExecution()
+            # Literals are written in the time zone of the thread's session.
+            spark.setActiveSession(self._session._jsparkSession)
+            return None if reads_the_time(execution.analyzed().toJSON()) else str(execution.optimizedPlan().toJSON())
+        finally:
+            if before.isDefined():
+                spark.setActiveSession(before.get())
+            else:
+                spark.clearActiveSession()

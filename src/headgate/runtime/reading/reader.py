@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -27,7 +27,7 @@ from headgate.runtime.flows.flows import FlowPlan, RunningFlow
 from headgate.runtime.flows.range_status import missing_reasons, range_jobs
 from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.reading.kept_answers import Asked, KeptAnswers
-from headgate.runtime.reading.narrowing import Narrowing, Unnarrowed
+from headgate.runtime.reading.narrowing import WHOLE, KeysOutdated, Narrowed, Narrowing, Unnarrowed
 from headgate.runtime.reading.picking import picked_rows
 from headgate.runtime.reading.query_work import Interruption, Turn
 from headgate.runtime.reading.reads import Reads
@@ -99,16 +99,19 @@ class Reader:
 
     def through(self, table: str, keys: Mapping[str, KeySet] = NO_KEYS) -> JobId:
         """The newest job at which the table can be read, or those of its rows that have these keys."""
-        stored = self._stored_tables(table)
-        return min(
-            (found.through_of(keys.get(found.name, ALL)) for found in stored), default=self._journal.chain.newest
-        )
+        with self._journal.lock:
+            stored = self._stored_tables(table)
+            return min(
+                (found.through_of(keys.get(found.name, ALL)) for found in stored), default=self._journal.chain.newest
+            )
 
     def ranges(self, table: str) -> dict[str, JobId]:
-        return range_jobs(self._stored_tables(table))
+        with self._journal.lock:
+            return range_jobs(self._stored_tables(table))
 
     def missing(self, table: str) -> dict[str, str]:
-        return missing_reasons(self._stored_tables(table))
+        with self._journal.lock:
+            return missing_reasons(self._stored_tables(table))
 
     def oldest(self, tables: Collection[str], keys: Mapping[str, KeySet] = NO_KEYS) -> JobId:
         """The oldest job that all of the tables still hold, or those of their rows that have these keys."""
@@ -137,27 +140,52 @@ class Reader:
             )
         )
 
-    def keys_of(self, query: TableText) -> Mapping[str, KeySet]:
-        """The keys that a query can depend on, of each stored table with ranges that it reads; of others all."""
+    def narrowed(self, query: TableText, interruption: Interruption, until: float | None = None) -> Narrowed:
+        """The keys that a query can depend on, of each stored table with ranges that it reads.
+
+        Raises `DeadlineExceeded` when they are not known by an instant of the monotonic clock.
+        """
         if not query.is_repeatable:
             # Spark would read the time, or chance, into the plan: another one than the query's.
-            return NO_KEYS
+            return WHOLE
         names = self.tables_of(query)
-        stored = [table for name in names for table in self._stored_tables(name)]
-        columns = {table.name: table.division.column for table in stored if table.division is not None}
+        with self._journal.lock:
+            stored = [table for name in names for table in self._stored_tables(name)]
+            columns = {table.name: table.division.column for table in stored if table.division is not None}
+            premise = self._premise(names) if columns else None
         if not columns:
-            return NO_KEYS
-        known = tuple(entry.fingerprint for name in names if (entry := self._plan(name)) is not None)
+            return WHOLE
 
         def text(relation: Callable[[str, StructType], str]) -> str:
             return query.replaced(
                 lambda table: self._without_rows(self.require_known(table.name), table.hidden, relation)
             ).text
 
+        def planned() -> Mapping[str, KeySet]:
+            return self._narrowing.keys(columns, text, (query.text, premise))
+
+        known = self._narrowing.known((query.text, premise))
         try:
-            return self._narrowing.keys(columns, text, (query.text, known, tuple(columns.items())))
+            keys = self._reading.work.run(planned, interruption, until) if known is None else known
         except Unnarrowed:
-            return NO_KEYS
+            return WHOLE
+        return Narrowed(keys, premise)
+
+    def _premise(self, names: Iterable[str], job: JobId | None = None) -> Hashable:
+        """What keys of the tables are told from, of the flows in use or of those that have a job; the journal's lock is held."""
+        found: dict[str, Hashable] = {}
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name in found:
+                continue
+            flow = self._flows.find(name) if job is None else self._flows.at(name, job)
+            tables = [self._stored(name)] if flow is None else [stage.target for stage in flow.stages]
+            columns = [(table.name, table.division.column) for table in tables if table.division is not None]
+            found[name] = ("" if flow is None else flow.plan.fingerprint, *columns)
+            if flow is not None and flow.plan.fragment is not None:
+                waiting += flow.plan.read_when_asked
+        return frozenset(found.items())
 
     def _without_rows(self, name: str, hidden: Collection[str], relation: Callable[[str, StructType], str]) -> str:
         """A table, or what its fragment makes of tables, over relations without rows."""
@@ -180,13 +208,16 @@ class Reader:
                 mapping[part] = f"(SELECT {column_list(node.columns)} FROM {relation(full, schema)})"
         return f"({substituted(plan.fragment.sql, mapping)})"
 
-    def pin(self, names: Collection[str], job: JobId | None, keys: Mapping[str, KeySet] = NO_KEYS) -> Snapshot:
+    def pin(self, names: Collection[str], job: JobId | None, narrowed: Narrowed = WHOLE) -> Snapshot:
         """The tables at one job, by default the newest that all of them have reached, kept until it is released.
 
-        `keys` names the keys that are read of some: other ranges need not be there, and their rows are left out.
+        Of keys that are not read, ranges need not be there, and rows are left out. Raises `KeysOutdated`.
         """
+        keys = narrowed.keys
         with self._journal.lock:
             chosen = min((self.through(name, keys) for name in names), default=JobId(0)) if job is None else job
+            if narrowed.premise is not None and narrowed.premise != self._premise(names, chosen):
+                raise KeysOutdated
             snapshot = Snapshot(self, chosen, keys)
             self.asked.update(names)
             try:
@@ -199,8 +230,13 @@ class Reader:
 
     def sql(self, query: TableText, job: JobId | None, interruption: Interruption | None = None) -> SnapshotAnswer:
         """Answers a SELECT from the snapshot of a job."""
-        snapshot = self.pin(self.tables_of(query), job, self.keys_of(query))
-        return self.answer(query, snapshot, interruption or Interruption())
+        names, interruption = self.tables_of(query), interruption or Interruption()
+        try:
+            snapshot = self.pin(names, job, self.narrowed(query, interruption))
+        except KeysOutdated:
+            # The job is of flows that were other ones.
+            snapshot = self.pin(names, job)
+        return self.answer(query, snapshot, interruption)
 
     def answer(
         self, query: TableText, snapshot: Snapshot, interruption: Interruption, until: float | None = None

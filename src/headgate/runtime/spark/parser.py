@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import DefiniteError, FlowError, Location
 from headgate.runtime.spark.problems import refusal
-from headgate.sql.functions import CONTEXT, CONTEXT_WITHOUT_ARGUMENTS
+from headgate.sql.functions import CONTEXT, CONTEXT_WITHOUT_ARGUMENTS, may_name_an_instant
 from headgate.sql.guard import (
     Problem,
     function_problem,
@@ -100,7 +100,8 @@ class _Plan:
         self._stars: list[int] = []
         self._references: list[TableReference] = []
         self._qualifiers: list[Qualifier] = []
-        self._is_repeatable = True
+        # The parser has made dates of such words already.
+        self._is_repeatable = not may_name_an_instant(text)
 
     def tables(self) -> TableText:
         references = tuple(sorted(self._references, key=lambda reference: reference.start))

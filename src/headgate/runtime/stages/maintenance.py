@@ -18,11 +18,12 @@ from pyspark.errors import PySparkException
 from headgate.dataflow.flow import Flow
 from headgate.delta.changes import JobId
 from headgate.errors import CorruptWarehouse, FlowFailed, HeadgateError, HistoryLost, TransientError
+from headgate.ranges.range_map import Ranges
 from headgate.runtime.spark.problems import flow_problem
 from headgate.runtime.spark.retrying import is_transient, retried
 from headgate.runtime.stages.batch import Batch, BatchFactory
 from headgate.runtime.stages.procedures import CallFailed
-from headgate.runtime.stages.stage import Stage, steps, within
+from headgate.runtime.stages.stage import Stage, runs_whole, steps, within
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spark_errors import condition_of, reason_of
@@ -39,23 +40,47 @@ def run_stages(
     batches: BatchFactory,
     flow_of: Callable[[Stage], Flow | None],
     others: Iterable[Stage] = (),
-) -> dict[str, BaseException]:
-    """Advances every stage to the job, or as far as its inputs advance; gives the failures by stage.
+) -> dict[str, dict[int, BaseException]]:
+    """Advances every stage to the job, or as far as its inputs advance; gives the failures by stage and range.
 
     `others` are stages that stay where they are.
     """
-    failures: dict[str, BaseException] = {}
+    failures: dict[str, dict[int, BaseException]] = {}
     behind: dict[str, JobId] = {stage.name: stage.target.through for stage in others}
     with batches.open() as batch:
         for stage in stages:
             reach = min([upto, *(behind[name] for name in stage.inputs if name in behind)])
-            try:
-                for ranges, end in steps(stage, stage.target.ranges, reach):
-                    advance(within(stage, ranges), end, batch, flow_of(stage))
-            except (FlowFailed, CorruptWarehouse, HistoryLost) as failure:
-                failures[stage.name] = failure
+            failed: dict[int, BaseException] = {}
+            for ranges, end in steps(stage, stage.target.ranges, reach, failed):
+                try:
+                    failed |= advance_ranges(stage, ranges, end, batch, flow_of(stage))
+                except (CorruptWarehouse, HistoryLost) as failure:
+                    failed |= dict.fromkeys(ranges, failure)
+            if failed:
+                failures[stage.name] = failed
             if stage.target.through < upto:
                 behind[stage.name] = stage.target.through
+    return failures
+
+
+def advance_ranges(
+    stage: Stage, ranges: Ranges, upto: JobId, batch: Batch, flow: Flow | None
+) -> dict[int, BaseException]:
+    """Brings ranges of a stage to a job together, or where that fails on the data each by itself; gives why some failed."""
+    try:
+        advance(within(stage, ranges), upto, batch, flow)
+        return {}
+    except FlowFailed as failure:
+        if len(ranges) == 1 or runs_whole(stage):
+            return dict.fromkeys(ranges, failure)
+    failures: dict[int, BaseException] = {}
+    for number in sorted(ranges):
+        part = within(stage, frozenset({number}))
+        try:
+            if part.target.through < upto:
+                advance(part, upto, batch, flow)
+        except FlowFailed as failure:
+            failures[number] = failure
     return failures
 
 

@@ -181,12 +181,10 @@ class ReplicaStage:
         if self.is_wide(after, upto, batch):
             return self._transactions_in_files(after, upto, batch)
         positions = self._positions(after, upto, batch.factory.chain)
-        table = None if positions is None else self.source.log.read(self.table, *positions).table
-        if table is None:
+        table = None if positions is None else self.source.log.read(self.table, *positions, self._kept).table
+        if table is None or not table.num_rows:
             return None
-        events = self._wanted(conform_events(table, self._events))
-        if not events.num_rows:
-            return None
+        events = conform_events(table, self._events)
         load = self._load
         ids = _job_ids(events, batch.factory.chain.job_positions(self.source.name, after, upto), load.entered_at)
         jobs, events = pa.array(ids, pa.int64()), load.in_order(events)
@@ -194,12 +192,10 @@ class ReplicaStage:
             return self._added(events, jobs, batch)
         return self._from_rows(events.append_column(JOB, jobs), after, batch)
 
-    def _wanted(self, events: pa.Table) -> pa.Table:
+    @property
+    def _kept(self) -> pc.Expression | None:
         """The events of the ranges: those of their keys, and truncations, which have no key and concern every range."""
-        if self._keys is None:
-            return events
-        every = ds.field(OP) == TRUNCATE
-        return events.filter(self._keys.expression | every)
+        return None if self._keys is None else self._keys.expression | (ds.field(OP) == TRUNCATE)
 
     def is_wide(self, after: JobId, upto: JobId, batch: Batch) -> bool:
         """Decided once per batch, for the replica and its dimensions."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from headgate.delta.changes import JobId
 from headgate.ranges.range_map import Ranges
@@ -35,14 +35,16 @@ def within(stage: Stage, ranges: Ranges) -> Stage:
     return stage.within(ranges) if isinstance(stage, ViewStage | ReplicaStage) else stage
 
 
-def steps(stage: Stage, ranges: Ranges, upto: JobId) -> Iterator[tuple[Ranges, JobId]]:
+def steps(
+    stage: Stage, ranges: Ranges, upto: JobId, failed: Mapping[int, BaseException]
+) -> Iterator[tuple[Ranges, JobId]]:
     """What brings the ranges to the job: the slowest first to the others' job, those at equal jobs together.
 
-    Each step is told when the one before it is done. Missing ranges stay so.
+    Each step is told when the one before it is done. Missing ranges stay so, and so do those that have `failed` meanwhile.
     """
     while True:
         throughs, missing = stage.target.throughs, stage.target.missing
-        ranges -= missing.keys()
+        ranges -= missing.keys() | failed.keys()
         behind = sorted({throughs[number] for number in ranges if throughs[number] < upto})
         if not behind:
             return
