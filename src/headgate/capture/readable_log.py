@@ -74,6 +74,13 @@ class ReadableLog(ABC):
         """The size of everything that has not been let go."""
         return self._room.held
 
+    def bytes_after(self, position: int) -> int:
+        """Of these, what the transactions after a position take."""
+        with self._lock:
+            return self._index.bytes_after(position) + sum(
+                each.bytes for each in self._tail.between(position, self.end)
+            )
+
     @property
     def memory_bytes(self) -> int:
         """Of these, what is in memory alone."""

@@ -230,6 +230,11 @@ class Engine:
         newest = journal.chain.newest
         scaling = project.scaling
         distribution = "on demand" if scaling is None else scaling.extract.distribution
+        limits = project.limits
+        if scaling is not None:
+            # From this share on commits in memory are written to the disk.
+            kept = int(limits.unwritten_bytes * scaling.buffer.memory)
+            limits = limits.model_copy(update={"unwritten_bytes": kept})
         large = LargeLoads(SparkRanges(lambda: self.sessions.context, distribution), project.limits.spark_load_bytes)
         files = SparkParts(lambda: self.sessions.context)
         for name, settings in project.sources.items():
@@ -240,7 +245,7 @@ class Engine:
                 epoch,
                 None if manifest is None else LogManifest.from_body(manifest),
                 partial(self._record_stream, name),
-                project.limits,
+                limits,
                 journal.verify,
                 expected,
                 settings,

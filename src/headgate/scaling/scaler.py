@@ -28,6 +28,7 @@ Sized = Part | Literal["executors"]
 SIZED: tuple[Sized, ...] = (*PARTS, "executors")
 SINGLE: frozenset[Part] = frozenset({"buffer", "switch"})
 """Parts of which a warehouse has one each: the streams on its disk, and the cutter. They say so when they limit."""
+_SETTABLE = ", ".join(part for part in SIZED if part not in SINGLE)
 _REMEMBERED = 200
 _HOUR = timedelta(hours=1)
 
@@ -116,6 +117,8 @@ class Scaler:
     def fix(self, part: Sized, size: int | None) -> None:
         """Sets a size by hand, from the next step on; None gives it back to its policy."""
         sizing = self._sizings[part]
+        if part in SINGLE:
+            raise DefiniteError(f"a warehouse has one {part}: it has no size to set", hint=f"set one of {_SETTABLE}")
         if size is None:
             self._fixed.pop(part, None)
         elif not sizing.least <= size <= sizing.most:

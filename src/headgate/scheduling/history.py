@@ -24,6 +24,7 @@ from typing import Any, Literal
 from headgate.capture.durable import full_disk_is_named
 from headgate.delta.changes import JobId
 from headgate.errors import Cancelled, TooStale
+from headgate.runtime.recent import RecentTimes
 from headgate.scheduling.expectations import Violations
 from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.scheduler import Scheduler
@@ -120,6 +121,8 @@ class QueryUnderWay:
     ) -> None:
         seconds = time.monotonic() - self._began
         self._history.note(self._at, seconds, self._text, self.receipt, error)
+        if isinstance(error, TooStale):
+            self._history.query_times.add(seconds)
 
 
 class History:
@@ -143,6 +146,8 @@ class History:
         self._queries: deque[QueryRecord] = deque(self._read(), limit)
         self._unwritten: deque[QueryRecord] = deque(maxlen=limit)
         self._last_id = self._queries[-1].id if self._queries else 0
+        self.query_times = RecentTimes()
+        """How long queries that Spark reads took from their arrival until their rows were read, or their time was over."""
 
     def jobs(self, limit: int = LIMIT) -> list[JobRecord]:
         """The latest closed jobs, the newest last."""

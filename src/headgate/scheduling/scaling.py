@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -28,8 +27,10 @@ from headgate.runtime.recent import RecentTimes
 from headgate.runtime.spark.executors import ExecutorSupply
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.upkeep.upkeep import Upkeep
+from headgate.scaling.executors import within_supply
 from headgate.scaling.policies.buffer import BufferFill
 from headgate.scaling.policies.extract import SourceReading
+from headgate.scaling.policies.switch import Cut
 from headgate.scaling.scaler import SIZED, Observation, PartSize, Scaler, SizeChange, Sized
 from headgate.scheduling.scheduler import Scheduler
 
@@ -77,12 +78,12 @@ class Scaling:
         self._sessions = sessions
         self._tick_seconds = tick_seconds
         self._lock = threading.Lock()
-        self._scaler = Scaler(settings, supply.slots)
+        self._scaler = Scaler(within_supply(settings, supply.most), supply.slots)
         self._running = supply.running
         self._seen_query = self._query_times.count
         self._seen_fold = upkeep.folds.count
         self._seen_job = scheduler.journal.chain.newest
-        self._seen_at = time.monotonic()
+        self._cut = Cut(0, scheduler.clock.now(), scheduler.clock.now())
         self._closed = threading.Event()
         self._apply()
         self._thread = threading.Thread(target=self._loop, name="scaling", daemon=True)
@@ -141,14 +142,14 @@ class Scaling:
     def _observe(self) -> Observation:
         scheduler, project = self._scheduler, self._scheduler.settings.current
         usage = shutil.disk_usage(project.storage)
-        unprocessed = scheduler.unprocessed_bytes()
+        waiting = scheduler.waiting_bytes()
         readings, queues, buffers = [], {}, []
         for name, source in scheduler.sources.items():
             status = source.status
             if status.took is not None:
                 workers = 1 if status.gear is None else status.gear.workers
                 readings.append(SourceReading(name, status.took, workers, status.reads_in_order))
-            queues[name] = unprocessed[name] / project.limits.stream_bytes
+            queues[name] = waiting[name] / project.limits.stream_bytes
             memory = source.log.memory_bytes / project.limits.unwritten_bytes
             buffers.append(BufferFill(memory, usage.used / usage.total))
         self._seen_fold, folds = self._upkeep.folds.after(self._seen_fold)
@@ -156,10 +157,14 @@ class Scaling:
         return Observation(readings, queues, buffers, self._rate(), folds, queries, self._running, self._supply.slots)
 
     def _rate(self) -> float:
-        """Rows a second that went into jobs since the last tick."""
-        chain, now = self._scheduler.journal.chain, time.monotonic()
-        newest = chain.newest
-        jobs = range(max(self._seen_job + 1, chain.oldest), newest + 1)
-        rows = sum(chain.get(JobId(job)).rows or 0 for job in jobs)
-        lasted, self._seen_job, self._seen_at = now - self._seen_at, newest, now
-        return rows / max(lasted, self._tick_seconds)
+        """Rows a second that went into jobs: those of the jobs since the last tick over the time that they cover, and until the
+        next job over the time since."""
+        scheduler, chain = self._scheduler, self._scheduler.journal.chain
+        now = scheduler.clock.now()
+        with scheduler.journal.lock:
+            first = max(JobId(self._seen_job + 1), chain.oldest)
+            jobs = [chain.get(JobId(job)) for job in range(first, chain.newest + 1)]
+        if jobs:
+            self._seen_job = jobs[-1].id
+            self._cut = Cut(sum(job.rows or 0 for job in jobs), self._cut.upto, jobs[-1].closed_at or now)
+        return self._cut.rate(now)

@@ -127,7 +127,7 @@ class Warehouse:
             self._scaling: Scaling | None = None
             if project.scaling is not None:
                 supply = executor_supply(engine.sessions.context)
-                times = engine.reader.times
+                times = self.history.query_times
                 self._scaling = Scaling(project.scaling, supply, self._scheduler, engine.upkeep, times, engine.sessions)
                 opened.callback(self._scaling.close)
             if engine.flows.unbuilt:

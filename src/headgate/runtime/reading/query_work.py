@@ -22,7 +22,6 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 
 from headgate.errors import Cancelled, SparkLost
-from headgate.runtime.recent import RecentTimes
 from headgate.runtime.spark.health import SparkHealth
 from headgate.runtime.spark.pools import POOL_PROPERTY, QUERIES
 from headgate.runtime.spark.threads import DaemonThreads
@@ -128,15 +127,12 @@ class QueryWork:
         self._is_local = (context.master or "").startswith("local")
         self._threads = DaemonThreads("spark-query", self._prepare)
         self._calls_off = DaemonThreads("spark-call-off")
-        self.times = RecentTimes()
-        """How long planning or reading took that came to an end."""
 
     def run(self, work: Callable[[], Found], interruption: Interruption, until: float | None = None) -> Found:
         """The work's result. Raises `Cancelled`, or `DeadlineExceeded` at an instant of the monotonic clock, once the work has ended,
         and `SparkLost` when it does not end."""
         interruption.check()
         self._health.require()
-        began = time.monotonic()
         future = self._threads.submit(lambda: self._tagged(work, interruption.tag))
         try:
             left = None if until is None else max(0.0, until - time.monotonic())
@@ -150,7 +146,6 @@ class QueryWork:
             self._end(future, interruption.tag)
             interruption.check()
             raise DeadlineExceeded
-        self.times.add(time.monotonic() - began)
         try:
             return future.result()
         except (Py4JNetworkError, OSError):

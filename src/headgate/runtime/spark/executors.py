@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from pyspark import SparkContext
 
+from headgate.errors import ConfigError
+
 _LOGGER = logging.getLogger(__name__)
 _REASON = "headgate needs fewer executors"
 
@@ -38,6 +40,11 @@ class ExecutorSupply(Protocol):
         ...
 
     @property
+    def most(self) -> int | None:
+        """Executors that there can be; None where the cluster's manager decides that."""
+        ...
+
+    @property
     def running(self) -> int:
         """Executors that are there, those that are being let go included."""
         ...
@@ -53,7 +60,7 @@ class LocalSlots:
 
     def __init__(self, context: SparkContext) -> None:
         self.slots = context.defaultParallelism
-        self.running = 1
+        self.running = self.most = 1
 
     def want(self, count: int) -> None:
         pass
@@ -66,7 +73,14 @@ class ClusterExecutors:
         self._jvm: Any = context._jvm
         assert context._jsc is not None
         self._spark = context._jsc.sc()
-        self.slots = int(context.getConf().get("spark.executor.cores", "1"))
+        cores = context.getConf().get("spark.executor.cores", None)
+        if cores is None:
+            raise ConfigError(
+                "scaling needs to know how many tasks an executor runs, and the Spark setting spark.executor.cores is missing",
+                hint="give spark.executor.cores in the section spark of the project, such as 2",
+            )
+        self.slots = int(cores)
+        self.most = None
         self._asked = 0
         self._leaving: set[str] = set()
 
@@ -75,13 +89,14 @@ class ClusterExecutors:
         return len(self._executors())
 
     def want(self, count: int) -> None:
-        if count != self._asked:
-            none = getattr(getattr(self._jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
-            self._spark.requestTotalExecutors(count, 0, none)
-            self._asked = count
         there = self._executors()
         self._leaving &= there.keys()
         remaining = {name: tasks for name, tasks in there.items() if name not in self._leaving}
+        # Asked again while some are missing: a manager that was started anew does not know what it was asked for.
+        if count != self._asked or len(remaining) < count:
+            none = getattr(getattr(self._jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
+            self._spark.requestTotalExecutors(count, 0, none)
+            self._asked = count
         idle = [name for name, tasks in remaining.items() if tasks == 0]
         # The latest came last and has the least to hand over.
         idle.sort(key=lambda name: (len(name), name), reverse=True)
