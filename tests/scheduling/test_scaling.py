@@ -40,7 +40,7 @@ def test_sizes_follow_the_work_and_the_hand(
 
         # What the size means: that many tasks of a large execution, and stages at once.
         client.fix_size("transform", 2)
-        assert bank._engine.sessions.bulk.conf.get("spark.sql.shuffle.partitions") == "2"
+        assert bank._engine.sessions.gates["transform"].size == 2
         assert sum(totals(bank.sql("SELECT branch, total FROM totals CURRENCY BOUND 0 SEC")).values()) == 20 * number
         # Taken and folded, there is little to do: given back to its policy, the part shrinks.
         bank.refresh()

@@ -16,8 +16,9 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
 from headgate.config.scaling import ScalingSettings
@@ -32,6 +33,7 @@ from headgate.scaling.policies.buffer import BufferFill
 from headgate.scaling.policies.extract import SourceReading
 from headgate.scaling.policies.switch import Cut
 from headgate.scaling.scaler import SIZED, Observation, PartSize, Scaler, SizeChange, Sized
+from headgate.scaling.sizing import PARTS
 from headgate.scheduling.scheduler import Scheduler
 
 _LOGGER = logging.getLogger(__name__)
@@ -69,13 +71,16 @@ class Scaling:
         upkeep: Upkeep,
         query_times: RecentTimes,
         sessions: SparkSessions,
+        loading: Callable[[], timedelta | None] = lambda: None,
         tick_seconds: float = _TICK_SECONDS,
     ) -> None:
+        """`loading` tells for how long a large load has been read."""
         self._supply = supply
         self._scheduler = scheduler
         self._upkeep = upkeep
         self._query_times = query_times
         self._sessions = sessions
+        self._loading = loading
         self._tick_seconds = tick_seconds
         self._lock = threading.Lock()
         self._scaler = Scaler(within_supply(settings, supply.most), supply.slots)
@@ -133,7 +138,7 @@ class Scaling:
         sizes = self._scaler.sizes
         scheduler = self._scheduler
         scheduler.executor.limit_stages(sizes["transform"])
-        self._sessions.resize(transform=sizes["transform"], load=sizes["load"], query=sizes["query"])
+        self._sessions.resize({part: sizes[part] for part in PARTS})
         for source in scheduler.sources.values():
             if isinstance(source, Limited):
                 source.limit_readers(sizes["extract"])
@@ -144,6 +149,8 @@ class Scaling:
         usage = shutil.disk_usage(project.storage)
         waiting = scheduler.waiting_bytes()
         readings, queues, buffers = [], {}, []
+        if (lasted := self._loading()) is not None:
+            readings.append(SourceReading("a large load", lasted, self._scaler.sizes["extract"]))
         for name, source in scheduler.sources.items():
             status = source.status
             if status.took is not None:

@@ -128,7 +128,15 @@ class Warehouse:
             if project.scaling is not None:
                 supply = executor_supply(engine.sessions.context)
                 times = self.history.query_times
-                self._scaling = Scaling(project.scaling, supply, self._scheduler, engine.upkeep, times, engine.sessions)
+                self._scaling = Scaling(
+                    project.scaling,
+                    supply,
+                    self._scheduler,
+                    engine.upkeep,
+                    times,
+                    engine.sessions,
+                    lambda: engine.spark_ranges.under_way,
+                )
                 opened.callback(self._scaling.close)
             if engine.flows.unbuilt:
                 building = threading.Thread(target=engine.build_left, name="building", daemon=True)

@@ -10,7 +10,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -50,9 +50,19 @@ def shape(text: str) -> tuple[str, ...] | None:
     return (_NAME.sub(lambda match: places[match.group()], text), *(each for each in found if each is not None))
 
 
+Execution = Callable[[DataFrame], AbstractContextManager[None]]
+"""Inside the block that it gives, a frame may run."""
+
+
+def any_time(_: DataFrame) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 class Views:
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, execution: Execution = any_time) -> None:
+        """`execution` lets a frame run."""
         self.session = session
+        self._execution = execution
         self._names: list[str] = []
 
     def of_rows(self, rows: pa.Table, schema: StructType, name: str | None = None) -> str:
@@ -76,7 +86,8 @@ class Views:
     def collect(self, text: str) -> tuple[pa.Table, StructType]:
         """Runs the query and brings its rows to the driver."""
         frame = self.session.sql(text)
-        return frame.toArrow(), frame.schema
+        with self._execution(frame):
+            return frame.toArrow(), frame.schema
 
     def close(self) -> None:
         self.abandon()

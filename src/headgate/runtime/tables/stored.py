@@ -22,7 +22,7 @@ from headgate.ranges.key_set import ALL, KeySet
 from headgate.ranges.range_map import ONE_RANGE, UNCUT, RangeMap, Ranges
 from headgate.runtime.spark.collecting import Collector
 from headgate.runtime.spark.threads import DaemonThreads
-from headgate.runtime.spark.views import Views, fresh_name
+from headgate.runtime.spark.views import Execution, Views, any_time, fresh_name
 from headgate.runtime.tables.gaps import Gap, Gaps
 from headgate.runtime.tables.jobs import JobChain
 from headgate.runtime.tables.lookup_keys import as_typed, usable_prefix
@@ -308,10 +308,15 @@ class BatchViews:
     """Views that the stages of one batch share: each table's changes and whole tables are entered once."""
 
     def __init__(
-        self, session: SparkSession, kept: KeptViews, most_rows: int, collector: Collector | None = None
+        self,
+        session: SparkSession,
+        kept: KeptViews,
+        most_rows: int,
+        collector: Collector | None = None,
+        execution: Execution = any_time,
     ) -> None:
         """`most_rows` may come to the driver at once; `collector` runs small queries together with those of other batches."""
-        self._views = Views(session)
+        self._views = Views(session, execution)
         self._kept = kept
         self._most_rows = most_rows
         self._collector = collector
