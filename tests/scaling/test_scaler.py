@@ -16,7 +16,8 @@ from headgate.scaling.policies.buffer import BufferFill
 from headgate.scaling.policies.extract import SourceReading
 from headgate.scaling.policies.switch import Cut
 from headgate.scaling.scaler import Observation, Scaler
-from headgate.scaling.simulation import BufferSpeeds, Costs, Simulation, fill_buffers
+from headgate.scaling.simulation import BufferSpeeds, Costs, SimulatedExecutors, Simulation, fill_buffers
+from headgate.scaling.supply import ExecutorSupply
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 SETTINGS = ScalingSettings.model_validate({"executors": {"min": 1, "max": 8, "ready": 0}})
@@ -187,3 +188,17 @@ def test_a_part_tells_its_load_as_a_share_of_its_limit() -> None:
         "query": 0.5,
         "executors": 6,
     }
+
+
+def test_simulated_executors_come_after_a_while_and_go_at_once() -> None:
+    supply: ExecutorSupply = SimulatedExecutors(slots=2, start_seconds=5.0, count=1)
+    assert isinstance(supply, SimulatedExecutors)
+    supply.want(4)
+    assert supply.running == 1
+    supply.at = 4.0
+    supply.want(3)
+    assert supply.running == 1
+    supply.at = 5.0
+    assert supply.running == 3
+    supply.want(2)
+    assert supply.running == 2

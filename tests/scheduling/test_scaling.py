@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from headgate.cli.main import run
 from headgate.client import connect
 from headgate.errors import DefiniteError, TooStale
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.scaling.scaler import SizeChange
+from headgate.scheduling.scaling_records import ScalingRecords
 from headgate.service import Server
 from tests.scheduling.bank import SPARK, deposit, open_bank, totals
 from tests.service.asking import ask
@@ -49,6 +52,7 @@ def test_sizes_follow_the_work_and_the_hand(
 
         page = ask(server.url, "GET", "/metrics").body.decode()
         assert 'headgate_part_load_ratio{part="transform"} ' in page
+        assert 'headgate_part_changes_total{part="transform"} ' in page
         assert 'headgate_part_size{part="transform"} 1.0' in page and "headgate_executors 1.0" in page
         assert run(["scale", "query", "2", "--url", server.url]) == 0
         said = capsys.readouterr().out
@@ -59,6 +63,28 @@ def test_sizes_follow_the_work_and_the_hand(
         assert "there is no part question" in capsys.readouterr().err
         with pytest.raises(DefiniteError, match="cannot have the size 99"):
             bank.scaling.fix("query", 99)
+
+
+def test_changes_and_hours_outlive_the_process(tmp_path: Path, spark_sessions: SparkSessions) -> None:
+    with open_bank(tmp_path, scaling=SCALING, spark=FREE) as bank:
+        bank.scaling.fix("query", 2)
+        changes = bank.scaling.status.changes
+        assert [(change.part, change.before, change.after) for change in changes] == [("query", 1, 2)]
+        eventually(lambda: bank.scaling.status.executor_hours > 0)
+    used = bank.scaling.status.executor_hours
+    with open_bank(tmp_path, scaling=SCALING, spark=FREE) as bank:
+        status = bank.scaling.status
+        assert status.changes[: len(changes)] == changes and status.changed.get("query", 0) == 0
+        assert status.executor_hours >= used - 1e-6
+
+
+def test_yesterdays_hours_do_not_count(tmp_path: Path) -> None:
+    records = ScalingRecords(tmp_path)
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    change = SizeChange(noon, "query", 1, 2, "a user set it")
+    records.write([change], 3.0, noon)
+    assert ScalingRecords(tmp_path).read(noon + timedelta(hours=1)) == ([change], 3.0)
+    assert ScalingRecords(tmp_path).read(noon + timedelta(hours=12)) == ([change], 0.0)
 
 
 def test_what_is_observed_is_what_the_parts_do(tmp_path: Path, spark_sessions: SparkSessions) -> None:

@@ -10,7 +10,7 @@ time that an executor takes to start, and those kept ready are there at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from headgate.config.scaling import ScalingSettings
@@ -68,6 +68,32 @@ class SimulatedMoment:
         return self.extract_s + self.transform_s + self.load_s
 
 
+class SimulatedExecutors:
+    """Executors that are there some seconds after they were asked for, and gone at once; implements `ExecutorSupply`."""
+
+    most: int | None = None
+
+    def __init__(self, slots: int, start_seconds: float, count: int) -> None:
+        self.slots = slots
+        self._start_seconds = start_seconds
+        self._asked = count
+        self._starting: list[float] = []
+        """When executors that were asked for will be there."""
+        self.at = 0.0
+        """The simulated time."""
+
+    @property
+    def running(self) -> int:
+        return self._asked - sum(ready > self.at for ready in self._starting)
+
+    def want(self, count: int) -> None:
+        still = sorted(ready for ready in self._starting if ready > self.at)
+        # Those that are not there yet are called off first.
+        still = still[: max(0, len(still) - max(0, self._asked - count))]
+        self._starting = still + [self.at + self._start_seconds] * max(0, count - self._asked)
+        self._asked = count
+
+
 @dataclass
 class Simulation:
     """A warehouse with one source; `sessions` queries run all the time."""
@@ -78,12 +104,10 @@ class Simulation:
     queue_bytes: int = 4 << 30
     """limits.stream_bytes"""
     queue_rows: float = 0.0
-    _starting: list[float] = field(default_factory=list)
-    """When executors that were asked for will be there."""
 
     def __post_init__(self) -> None:
         self.scaler = Scaler(self.settings, self.slots)
-        self._asked = self.scaler.sizes["executors"]
+        self._supply = SimulatedExecutors(self.slots, self.costs.start_seconds, self.scaler.sizes["executors"])
 
     def run(
         self, rate: Callable[[float], float], seconds: float, sessions: Callable[[float], int] = lambda at: 0
@@ -96,7 +120,8 @@ class Simulation:
             yield self._step(at, period, rate(at), sessions(at))
 
     def _step(self, at: float, period: float, rate: float, sessions: int) -> SimulatedMoment:
-        there = self._executors(at)
+        self._supply.at = at
+        there = self._supply.running
         tasks = self._tasks(there * self.slots)
         rows, costs = rate * period, self.costs
         extract_s = _took(costs.extract, rows, tasks["extract"])
@@ -118,20 +143,10 @@ class Simulation:
             slots=self.slots,
         )
         changes = tuple(self.scaler.step(observation, BEGIN + timedelta(seconds=at)))
-        self._ask(at)
+        self._supply.want(self.scaler.sizes["executors"])
         return SimulatedMoment(
             at, rate, extract_s, transform_s, load_s, query_s, self.queue_rows, there, self.scaler.sizes, changes
         )
-
-    def _executors(self, at: float) -> int:
-        self._starting = [ready for ready in self._starting if ready > at]
-        return self._asked - len(self._starting)
-
-    def _ask(self, at: float) -> None:
-        wanted = self.scaler.sizes["executors"]
-        self._starting += [at + self.costs.start_seconds] * max(0, wanted - self._asked)
-        self._starting = self._starting[: max(0, wanted)]
-        self._asked = wanted
 
     def _tasks(self, slots: int) -> dict[Part, float]:
         """Tasks of each part that really work: slots are shared when all parts together may run more."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
@@ -25,7 +25,6 @@ from headgate.config.scaling import ScalingSettings
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, HeadgateError
 from headgate.runtime.recent import RecentTimes
-from headgate.runtime.spark.executors import ExecutorSupply
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.upkeep.upkeep import Upkeep
 from headgate.scaling.executors import within_supply
@@ -34,6 +33,8 @@ from headgate.scaling.policies.extract import SourceReading
 from headgate.scaling.policies.switch import Cut
 from headgate.scaling.scaler import SIZED, Observation, PartSize, Scaler, SizeChange, Sized
 from headgate.scaling.sizing import PARTS
+from headgate.scaling.supply import ExecutorSupply
+from headgate.scheduling.scaling_records import ScalingRecords
 from headgate.scheduling.scheduler import Scheduler
 
 _LOGGER = logging.getLogger(__name__)
@@ -57,7 +58,9 @@ class ScalingStatus:
     executor_hours: float
     """Of today, UTC."""
     changes: tuple[SizeChange, ...]
-    """The latest, in order."""
+    """The latest, in order, those of earlier processes too."""
+    changed: Mapping[Sized, int] = field(default_factory=dict)
+    """By part how often its size has changed since the start."""
 
 
 class Scaling:
@@ -71,6 +74,7 @@ class Scaling:
         upkeep: Upkeep,
         query_times: RecentTimes,
         sessions: SparkSessions,
+        records: ScalingRecords,
         loading: Callable[[], timedelta | None] = lambda: None,
         tick_seconds: float = _TICK_SECONDS,
     ) -> None:
@@ -84,6 +88,8 @@ class Scaling:
         self._tick_seconds = tick_seconds
         self._lock = threading.Lock()
         self._scaler = Scaler(within_supply(settings, supply.most), supply.slots)
+        self._records = records
+        self._scaler.resume(*records.read(scheduler.clock.now()))
         self._running = supply.running
         self._seen_query = self._query_times.count
         self._seen_fold = upkeep.folds.count
@@ -98,7 +104,9 @@ class Scaling:
     def status(self) -> ScalingStatus:
         with self._lock:
             scaler = self._scaler
-            return ScalingStatus(scaler.parts(), self._running, scaler.executor_hours, tuple(scaler.changes))
+            return ScalingStatus(
+                scaler.parts(), self._running, scaler.executor_hours, tuple(scaler.changes), dict(scaler.changed)
+            )
 
     def fix(self, part: str, size: int | None) -> None:
         """Sets the size of a part, or of the executors, by hand; None gives it back to its policy."""
@@ -112,6 +120,7 @@ class Scaling:
     def close(self) -> None:
         self._closed.set()
         self._thread.join()
+        self._note([], is_last=True)
 
     def _loop(self) -> None:
         while not self._closed.wait(self._tick_seconds):
@@ -133,6 +142,14 @@ class Scaling:
                     "size changed: part=%s from=%d to=%d: %s", change.part, change.before, change.after, change.reason
                 )
             self._apply()
+            self._note(changes)
+
+    def _note(self, changes: Sequence[SizeChange], *, is_last: bool = False) -> None:
+        now = self._scheduler.clock.now()
+        try:
+            self._records.write(changes, self._scaler.executor_hours, now, at_once=is_last)
+        except (OSError, HeadgateError) as error:
+            _LOGGER.warning("changes of sizes could not be written: %s", error)
 
     def _apply(self) -> None:
         sizes = self._scaler.sizes

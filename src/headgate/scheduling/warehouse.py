@@ -47,6 +47,7 @@ from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.producer_tables import ProducerTables
 from headgate.scheduling.scaling import Scaling
+from headgate.scheduling.scaling_records import ScalingRecords
 from headgate.scheduling.scheduler import Scheduler
 from headgate.scheduling.session import Answer, Session
 from headgate.scheduling.showing import Catalogue
@@ -135,6 +136,7 @@ class Warehouse:
                     engine.upkeep,
                     times,
                     engine.sessions,
+                    ScalingRecords(Path(project.storage) / INTERNAL),
                     lambda: engine.spark_ranges.under_way,
                 )
                 opened.callback(self._scaling.close)

@@ -4,6 +4,8 @@
                        manager; Kubernetes and YARN take the same calls, untested.
     LocalSlots         Spark inside the driver's process: its slots are what they are.
 
+`headgate.scaling.simulation` has a third one, whose executors come after a while.
+
 Spark's own dynamic allocation asks for executors by the number of waiting tasks and cannot be told how many there may be once
 it runs; two that ask for totals would undo each other's requests. So with scaling, headgate asks and dynamic allocation is off.
 """
@@ -11,11 +13,12 @@ it runs; two that ask for totals would undo each other's requests. So with scali
 from __future__ import annotations
 
 import logging
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark import SparkContext
 
 from headgate.errors import ConfigError
+from headgate.scaling.supply import ExecutorSupply
 
 _LOGGER = logging.getLogger(__name__)
 _REASON = "headgate needs fewer executors"
@@ -29,30 +32,6 @@ SETTINGS = {
     "spark.storage.decommission.rddBlocks.enabled": "true",
 }
 """What Spark must be started with, so that executors can come and go."""
-
-
-class ExecutorSupply(Protocol):
-    """One thread uses it."""
-
-    @property
-    def slots(self) -> int:
-        """Tasks that one executor can run at a time."""
-        ...
-
-    @property
-    def most(self) -> int | None:
-        """Executors that there can be; None where the cluster's manager decides that."""
-        ...
-
-    @property
-    def running(self) -> int:
-        """Executors that are there, those that are being let go included."""
-        ...
-
-    def want(self, count: int) -> None:
-        """Asks for so many in all, and lets go of idle ones beyond that; returns at once. Called again and again: an executor
-        that was busy may be idle the next time."""
-        ...
 
 
 class LocalSlots:
