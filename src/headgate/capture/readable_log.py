@@ -77,9 +77,7 @@ class ReadableLog(ABC):
     def bytes_after(self, position: int) -> int:
         """Of these, what the transactions after a position take."""
         with self._lock:
-            return self._index.bytes_after(position) + sum(
-                each.bytes for each in self._tail.between(position, self.end)
-            )
+            return self._index.bytes_after(position) + self._tail.bytes_after(position)
 
     @property
     def memory_bytes(self) -> int:

@@ -21,6 +21,7 @@ from headgate.scaling.scaler import Observation, Scaler, SizeChange, Sized
 from headgate.scaling.sizing import PARTS, Part, Sizing
 
 BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
+_NOTHING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,18 @@ class SimulatedMoment:
         return self.extract_s + self.transform_s + self.load_s
 
 
+@dataclass
+class _Batch:
+    """A batch under way."""
+
+    began: float
+    rows: float
+    fixed_left: float
+    """Seconds that it takes however many tasks it has."""
+    work_left: float
+    """Seconds of tasks."""
+
+
 class SimulatedExecutors:
     """Executors that are there some seconds after they were asked for, and gone at once; implements `ExecutorSupply`."""
 
@@ -105,15 +118,21 @@ class Simulation:
     """limits.stream_bytes"""
     queue_rows: float = 0.0
 
+    _batch: _Batch | None = None
+
     def __post_init__(self) -> None:
         self.scaler = Scaler(self.settings, self.slots)
         self._supply = SimulatedExecutors(self.slots, self.costs.start_seconds, self.scaler.sizes["executors"])
 
     def run(
-        self, rate: Callable[[float], float], seconds: float, sessions: Callable[[float], int] = lambda at: 0
+        self,
+        rate: Callable[[float], float],
+        seconds: float,
+        sessions: Callable[[float], int] = lambda at: 0,
+        period: float | None = None,
     ) -> Iterator[SimulatedMoment]:
-        """Every period of extraction, until the time is over."""
-        period = self.settings.extract.period.total_seconds()
+        """Every period, by default that of extraction, until the time is over."""
+        period = self.settings.extract.period.total_seconds() if period is None else period
         at = 0.0
         while at < seconds:
             at += period
@@ -126,11 +145,7 @@ class Simulation:
         rows, costs = rate * period, self.costs
         extract_s = _took(costs.extract, rows, tasks["extract"])
         self.queue_rows += rows
-        # The fixed part of every batch is lost for rows.
-        able = max(0.0, period - costs.transform[0]) * tasks["transform"] / costs.transform[1]
-        done = min(able, self.queue_rows)
-        transform_s = costs.transform[0] + self.queue_rows * costs.transform[1] / tasks["transform"]
-        self.queue_rows -= done
+        done, transform_s = self._transform(at - period, period, tasks["transform"])
         load_s = _took(costs.load, done, tasks["load"])
         query_s = costs.query_seconds * max(1, sessions) / tasks["query"] if sessions else 0.0
         observation = Observation(
@@ -147,6 +162,33 @@ class Simulation:
         return SimulatedMoment(
             at, rate, extract_s, transform_s, load_s, query_s, self.queue_rows, there, self.scaler.sizes, changes
         )
+
+    def _transform(self, at: float, period: float, tasks: float) -> tuple[float, float]:
+        """Works for a period on batches, one after the other; gives the rows of those that ended, and how long the latest has taken.
+
+        A batch takes all rows that wait when it begins; they wait until it ends, as in a warehouse, where its job counts then.
+        """
+        fixed, each = self.costs.transform
+        done, took, end = 0.0, 0.0, at + period
+        while at < end:
+            if self._batch is None:
+                if self.queue_rows == 0:
+                    break
+                self._batch = _Batch(at, self.queue_rows, fixed, self.queue_rows * each)
+            batch = self._batch
+            starting = min(end - at, batch.fixed_left)
+            working = min(end - at - starting, batch.work_left / tasks)
+            at, batch.fixed_left, batch.work_left = (
+                at + starting + working,
+                batch.fixed_left - starting,
+                batch.work_left - working * tasks,
+            )
+            took = at - batch.began
+            if batch.fixed_left > _NOTHING or batch.work_left > _NOTHING:
+                break
+            self.queue_rows = max(0.0, self.queue_rows - batch.rows)
+            done, self._batch = done + batch.rows, None
+        return done, took
 
     def _tasks(self, slots: int) -> dict[Part, float]:
         """Tasks of each part that really work: slots are shared when all parts together may run more."""

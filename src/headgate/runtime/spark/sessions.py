@@ -144,9 +144,9 @@ class SparkSessions:
                     f"the Spark setting {key} cannot be {conf[key]} together with scaling",
                     hint=f"headgate asks for executors itself and needs {value}; remove one of the two",
                 )
-        if needed and (key := next((key for key in _few_tasks(1) if key in conf), None)) is not None:
+        if needed and (divided := conf.keys() & _few_tasks(1).keys()):
             raise ConfigError(
-                f"the Spark setting {key} cannot be given together with scaling",
+                f"the Spark setting {min(divided)} cannot be given together with scaling",
                 hint="sizes say into how many tasks work is divided; remove one of the two",
             )
         self.tasks: Mapping[str, int] = {}
