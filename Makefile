@@ -10,8 +10,9 @@ SCALE ?= small
 SECONDS ?= 1200
 SEED ?= 7
 DEMO_SECONDS ?= 60
-BENCHMARKS := maintenance peers capture gears snapshots zones riders rite firstquery restart flows wide scaling regions loading queue advising gateway
-TINY := $(BENCHMARKS:%=tiny-%)
+BENCHMARKS := maintenance peers capture gears snapshots zones riders rite firstquery restart flows wide scaling scaling_real regions loading queue advising gateway
+# The test of a cluster runs the driver of scaling_real.
+TINY := $(patsubst %,tiny-%,$(filter-out scaling_real,$(BENCHMARKS)))
 FRESH := demo test
 BASE ?= HEAD~1
 ROUNDS ?= 3

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import headgate
-from benchmarks.executors import OneByOne, open_with
 from benchmarks.maintenance import Loaded, check
 from benchmarks.olap import QUERIES, permutation
 from benchmarks.report import say, seconds
 from benchmarks.shop import LINES_PER_PURCHASE, PURCHASES_PER_JOB, Shop, project
+from benchmarks.stage_executors import OneByOne, open_with
 from headgate.runtime.execution.executor import Executor
 
 REVENUE = "CAST(SUM(l.qty * l.price) AS DECIMAL(8, 2))"

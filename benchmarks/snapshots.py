@@ -29,12 +29,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.executors import OneByOne
 from benchmarks.maintenance import LINES
 from benchmarks.olap import QUERIES
 from benchmarks.query_streams import Base, Run, Workload, mean, measured
 from benchmarks.report import median, parse_scale, publish, say, seconds
 from benchmarks.spark import spark_settings
+from benchmarks.stage_executors import OneByOne
 from headgate.runtime.spark.sessions import SparkSessions
 
 ROUNDS = {"tiny": 1, "small": 5, "full": 5}

@@ -40,9 +40,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from benchmarks.executors import PlainWeights, open_with
 from benchmarks.report import OUTPUT, median, parse_scale, publish, say
 from benchmarks.spark import spark_settings
+from benchmarks.stage_executors import PlainWeights, open_with
 from benchmarks.zones_plot import Series, draw
 from headgate import Call, Procedure, Warehouse
 from headgate.runtime.execution.executor import Executor

@@ -80,7 +80,7 @@ def test_executors_give_the_events_that_the_log_gives(
         parts += [] if events.table is None else [events.table]
         expected = pa.concat_tables([conform_events(part, EVENTS) for part in parts])
         found = EventFiles(log, "t", after, upto)
-        found.spool(EVENTS, spark_sessions.context, tmp_path / f"spooled{number}")
+        found.spool(EVENTS, spark_sessions, tmp_path / f"spooled{number}")
         order = [("__position", "ascending"), ("__sequence", "ascending")]
         assert taken(found).equals(expected.sort_by(order))
         assert found.kinds == Kinds()
@@ -99,12 +99,12 @@ def test_footers_tell_what_the_events_are(spark_sessions: SparkSessions, log: Lo
     for position, (content, kinds) in contents.items():
         log.append(position, NOON + timedelta(seconds=position), {"t": content})
         found = EventFiles(log, "t", position - 1, position)
-        found.spool(EVENTS, spark_sessions.context, tmp_path / str(position))
+        found.spool(EVENTS, spark_sessions, tmp_path / str(position))
         assert found.kinds == kinds
         assert found.range_of("id") == (min(content["id"].to_pylist()), max(content["id"].to_pylist()))
     log.append(6, NOON + timedelta(seconds=6), {"t": pa.concat_tables([rows([1]), null])})
     found = EventFiles(log, "t", 5, 6)
-    found.spool(EVENTS, spark_sessions.context, tmp_path / "6")
+    found.spool(EVENTS, spark_sessions, tmp_path / "6")
     assert found.range_of("id") is None
 
 
@@ -129,7 +129,7 @@ def test_events_from_before_a_column_was_added_or_widened_are_brought_to_the_col
     log.append(1, NOON, {"t": pa.table([[1], [UPSERT], [[]], [0]], schema=narrow)})
     log.append(2, NOON, {"t": rows([2])})
     found = EventFiles(log, "t", 0, 2)
-    found.spool(EVENTS, spark_sessions.context, tmp_path / "spooled")
+    found.spool(EVENTS, spark_sessions, tmp_path / "spooled")
     assert taken(found).select(["id", "name"]).to_pylist() == [{"id": 1, "name": None}, {"id": 2, "name": "name 2"}]
 
 
@@ -142,7 +142,7 @@ def test_a_damaged_frame_is_a_loss(spark_sessions: SparkSessions, log: LocalLog,
     segment.write_bytes(content)
     found = EventFiles(log, "t", 0, 8)
     with pytest.raises(HistoryLost, match=rf"{segment.name}: .*damaged at byte \d+: .*checksum"):
-        found.spool(EVENTS, spark_sessions.context, tmp_path / "spooled")
+        found.spool(EVENTS, spark_sessions, tmp_path / "spooled")
     assert log.loss is not None
 
 

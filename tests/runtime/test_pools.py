@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.runtime.execution.weights import StageInput, zone_aware
-from headgate.runtime.spark.pools import MAINTENANCE_WEIGHT, QUERIES, WEIGHTS, pool, write_allocations
+from headgate.runtime.spark.pools import EXTRACT, MAINTENANCE_WEIGHT, QUERIES, WEIGHTS, pool, write_allocations
 
 
 def test_the_allocation_file_has_a_fair_pool_per_weight_and_one_for_queries(tmp_path: Path) -> None:
@@ -17,6 +17,7 @@ def test_the_allocation_file_has_a_fair_pool_per_weight_and_one_for_queries(tmp_
     assert {each.findtext("schedulingMode") for each in pools} == {"FAIR"}
     found = {each.get("name"): (each.findtext("weight"), each.findtext("minShare")) for each in pools}
     assert found.pop(QUERIES) == (str(WEIGHTS[-1]), "1")
+    assert found.pop(EXTRACT) == (str(MAINTENANCE_WEIGHT), "0")
     assert found.pop("default") == (str(MAINTENANCE_WEIGHT), "0")
     assert found == {pool(weight): (str(weight), "0") for weight in WEIGHTS}
 

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from headgate.config.scaling import ScalingSettings
 from headgate.errors import DefiniteError
+from headgate.scaling.executors import within_supply
 from headgate.scaling.policies.buffer import BufferFill
 from headgate.scaling.policies.extract import SourceReading
+from headgate.scaling.policies.switch import Cut
 from headgate.scaling.scaler import Observation, Scaler
-from headgate.scaling.simulation import BufferSpeeds, Costs, Simulation, fill_buffers
+from headgate.scaling.simulation import BufferSpeeds, Costs, SimulatedExecutors, Simulation, fill_buffers
+from headgate.scaling.supply import ExecutorSupply
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 SETTINGS = ScalingSettings.model_validate({"executors": {"min": 1, "max": 8, "ready": 0}})
@@ -49,11 +52,33 @@ def test_a_size_that_a_user_sets_holds_until_it_is_given_back() -> None:
     assert scaler.step(LATE, after(120))[0].after == 8
 
 
-@pytest.mark.parametrize(("part", "size"), [("extract", 9), ("executors", 9), ("switch", 2)])
+@pytest.mark.parametrize(("part", "size"), [("extract", 9), ("executors", 9)])
 def test_a_size_beyond_its_bounds_is_refused(part: str, size: int) -> None:
     with pytest.raises(DefiniteError, match="cannot have the size") as raised:
         Scaler(SETTINGS, slots=1).fix(part, size)  # type: ignore[arg-type]
     assert "give a size from 1 to" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("part", ["buffer", "switch"])
+def test_what_a_warehouse_has_one_of_cannot_be_sized(part: str) -> None:
+    with pytest.raises(DefiniteError, match=f"a warehouse has one {part}") as raised:
+        Scaler(SETTINGS, slots=1).fix(part, 1)  # type: ignore[arg-type]
+    assert "set one of extract, transform, load, query, executors" in str(raised.value.hint)
+
+
+def test_sizes_divide_the_slots_where_no_executor_can_be_added() -> None:
+    scaler = Scaler(within_supply(SETTINGS, 1), slots=2)
+    assert {part: each.most for part, each in scaler.parts().items()} == {
+        "extract": 2, "transform": 2, "buffer": 1, "switch": 1, "load": 2, "query": 2, "executors": 1
+    }  # fmt: skip
+    assert [change.part for change in scaler.step(LATE, after(0))] == ["extract"]
+
+
+def test_the_rate_of_a_cut_is_that_of_the_time_it_covers_and_falls_when_none_follows() -> None:
+    cut = Cut(6_000, after(0), after(10))
+    assert cut.rate(after(10)) == cut.rate(after(20)) == 600
+    assert cut.rate(after(70)) == 100
+    assert Cut(50, after(0), after(0.01)).rate(after(0.01)) == 50
 
 
 def test_growth_stops_when_the_hours_of_a_day_are_used_up_and_goes_on_the_next_day() -> None:
@@ -163,3 +188,17 @@ def test_a_part_tells_its_load_as_a_share_of_its_limit() -> None:
         "query": 0.5,
         "executors": 6,
     }
+
+
+def test_simulated_executors_come_after_a_while_and_go_at_once() -> None:
+    supply: ExecutorSupply = SimulatedExecutors(slots=2, start_seconds=5.0, count=1)
+    assert isinstance(supply, SimulatedExecutors)
+    supply.want(4)
+    assert supply.running == 1
+    supply.at = 4.0
+    supply.want(3)
+    assert supply.running == 1
+    supply.at = 5.0
+    assert supply.running == 3
+    supply.want(2)
+    assert supply.running == 2

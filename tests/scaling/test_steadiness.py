@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.config.scaling import ScalingSettings
+from headgate.scaling.executors import ExecutorsObservation, executors
+from headgate.scaling.policies.buffer import BufferFill, BufferObservation, buffer
 from headgate.scaling.policies.extract import ExtractObservation, SourceReading, extract
 from headgate.scaling.policies.switch import SwitchObservation, switch
 from headgate.scaling.policies.timed import TimedObservation, load, query
@@ -47,8 +49,13 @@ def _transform(sizing: Sizing, work: float, now: datetime) -> Decision:
     return transform(SETTINGS, TransformObservation(sizing, {"shop": work / sizing.size / 2}), now)
 
 
+def _buffer(sizing: Sizing, work: float, now: datetime) -> Decision:
+    fill = BufferFill(min(1.0, work / sizing.size), 0.0)
+    return buffer(SETTINGS, BufferObservation(sizing, [fill] * sizing.size), now)
+
+
 STEADY: dict[str, Policy] = {"extract": _extract, "load": _load, "query": _query, "switch": _switch}
-ALL: dict[str, Policy] = {**STEADY, "transform": _transform}
+ALL: dict[str, Policy] = {**STEADY, "transform": _transform, "buffer": _buffer}
 LOADS = st.lists(st.tuples(st.floats(0.0, 40.0), st.floats(0.1, 60.0)), min_size=1, max_size=80)
 
 
@@ -74,6 +81,27 @@ def test_sizes_are_bounded_and_shrink_more_slowly_than_they_grow(
     for (before_at, _, _), (at, change, _) in pairwise([(BEGAN - HOLD, 0, size), *changes(ALL[name], size, loads)]):
         assert change >= -1
         assert at - before_at >= (HOLD if change < 0 else HOLD / GROWTH_SHARE)
+
+
+@given(
+    slots=st.integers(1, 4),
+    ready=st.integers(0, 2),
+    loads=st.lists(st.tuples(st.integers(1, 40), st.floats(0.1, 60.0)), min_size=1, max_size=80),
+)
+def test_executors_are_there_for_every_task_and_go_one_by_one(
+    slots: int, ready: int, loads: list[tuple[int, float]]
+) -> None:
+    settings = ScalingSettings.model_validate({"executors": {"min": 1, "max": MOST, "ready": ready}})
+    sizing, now, changed_at = Sizing(1, MOST), BEGAN, BEGAN - HOLD
+    for tasks, lasting in loads:
+        now += timedelta(seconds=lasting)
+        seen = ExecutorsObservation(sizing, {"extract": 0, "maintenance": tasks, "query": 0}, slots, 0.0)
+        decision = executors(settings, seen, now)
+        sizing = sizing.after(decision, now)
+        assert min(MOST, tasks / slots) <= sizing.size <= MOST
+        assert decision.change >= -1
+        assert decision.change >= 0 or now - changed_at >= HOLD
+        changed_at = now if decision.change else changed_at
 
 
 @pytest.mark.parametrize("name", STEADY)

@@ -67,6 +67,10 @@ class FrameIndex:
         """The frames whose transactions are all at or before a position."""
         return self._entries[: bisect_right(self._positions, position)]
 
+    def bytes_after(self, position: int) -> int:
+        """What the frames with transactions after a position take."""
+        return sum(entry.bytes for entry in self._entries[bisect_right(self._positions, position) :])
+
     def between(self, after: int, upto: int) -> list[FrameEntry]:
         """The frames with transactions in (after, upto]."""
         if after < self.trimmed:

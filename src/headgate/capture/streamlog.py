@@ -183,6 +183,10 @@ class StreamLog(Protocol):
         """The size of everything that has not been let go."""
         ...
 
+    def bytes_after(self, position: int) -> int:
+        """Of these, what the transactions after a position take."""
+        ...
+
     @property
     def memory_bytes(self) -> int:
         """Of these, what is in memory alone."""

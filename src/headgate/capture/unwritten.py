@@ -84,6 +84,9 @@ class UnwrittenTail:
     def last(self) -> Unwritten | None:
         return next(iter(self._held[-1:]), None)
 
+    def bytes_after(self, position: int) -> int:
+        return sum(each.bytes for each in self._held[bisect_right(self._held, position, key=_position) :])
+
     def between(self, after: int, upto: int) -> list[Unwritten]:
         """Those in (after, upto]."""
         first, end = (bisect_right(self._held, each, key=_position) for each in (after, upto))

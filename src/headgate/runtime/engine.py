@@ -54,7 +54,7 @@ from headgate.runtime.sources.loading import Loads
 from headgate.runtime.sources.progress import OnProgress
 from headgate.runtime.sources.sources import Captured, capture, needs_spark, open_source, own_tables
 from headgate.runtime.sources.spark_parts import SparkParts
-from headgate.runtime.sources.spark_ranges import SparkRanges
+from headgate.runtime.sources.spark_ranges import MOST_TASKS, SparkRanges
 from headgate.runtime.sources.streams import open_stream
 from headgate.runtime.spark.environment import check_java, check_storage
 from headgate.runtime.spark.executors import SETTINGS as EXECUTOR_SETTINGS
@@ -139,7 +139,7 @@ class Engine:
                 self.flows.mark_unloaded()
                 self.platforms.follow()
             sessions = self.sessions
-            self.reader.begin(sessions, SparkReading(sessions.context, sessions.health, self.scratch))
+            self.reader.begin(sessions, SparkReading(sessions, self.scratch))
             opened.callback(self.loads.close)
             self.loads.start()
             self._opened = opened.pop_all()
@@ -231,7 +231,15 @@ class Engine:
         newest = journal.chain.newest
         scaling = project.scaling
         distribution = "on demand" if scaling is None else scaling.extract.distribution
-        large = LargeLoads(SparkRanges(lambda: self.sessions.context, distribution), project.limits.spark_load_bytes)
+        limits = project.limits
+        if scaling is not None:
+            # From this share on commits in memory are written to the disk.
+            kept = int(limits.unwritten_bytes * scaling.buffer.memory)
+            limits = limits.model_copy(update={"unwritten_bytes": kept})
+        self.spark_ranges = SparkRanges(
+            lambda: self.sessions.context, distribution, lambda: self.sessions.tasks.get("extract", MOST_TASKS)
+        )
+        large = LargeLoads(self.spark_ranges, project.limits.spark_load_bytes)
         files = SparkParts(lambda: self.sessions.context)
         for name, settings in project.sources.items():
             manifest = journal.records.streams.get(name)
@@ -241,7 +249,7 @@ class Engine:
                 epoch,
                 None if manifest is None else LogManifest.from_body(manifest),
                 partial(self._record_stream, name),
-                project.limits,
+                limits,
                 journal.verify,
                 expected,
                 settings,

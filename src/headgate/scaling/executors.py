@@ -18,7 +18,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import Literal
 
-from headgate.config.scaling import ScalingSettings
+from headgate.config.scaling import ExecutorSettings, ScalingSettings
 from headgate.scaling.sizing import Decision, Part, Sizing, shrink, stay
 
 PoolName = Literal["extract", "maintenance", "query"]
@@ -37,6 +37,15 @@ class ExecutorsObservation:
     """Tasks that one executor can run at a time."""
     hours: float
     """Executor hours of today so far."""
+
+
+def within_supply(settings: ScalingSettings, most: int | None) -> ScalingSettings:
+    """The settings where no more executors than `most` can be had: then sizes divide the slots that there are."""
+    if most is None:
+        return settings
+    wanted = settings.executors
+    bounded = ExecutorSettings(min=min(wanted.min, most), max=min(wanted.max, most), ready=min(wanted.ready, most))
+    return settings.model_copy(update={"executors": bounded})
 
 
 def pool_sizes(sizes: Mapping[Part, int]) -> dict[PoolName, int]:

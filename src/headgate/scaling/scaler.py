@@ -8,7 +8,7 @@ and the simulator use it in the same way.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -28,7 +28,9 @@ Sized = Part | Literal["executors"]
 SIZED: tuple[Sized, ...] = (*PARTS, "executors")
 SINGLE: frozenset[Part] = frozenset({"buffer", "switch"})
 """Parts of which a warehouse has one each: the streams on its disk, and the cutter. They say so when they limit."""
-_REMEMBERED = 200
+_SETTABLE = ", ".join(part for part in SIZED if part not in SINGLE)
+REMEMBERED = 200
+"""Changes that are shown."""
 _HOUR = timedelta(hours=1)
 
 
@@ -91,8 +93,10 @@ class Scaler:
         self._asked_at: datetime | None = None
         self._used = ZERO
         """Of today: executors times time."""
-        self.changes: deque[SizeChange] = deque(maxlen=_REMEMBERED)
+        self.changes: deque[SizeChange] = deque(maxlen=REMEMBERED)
         """The latest, in order."""
+        self.changed: Counter[Sized] = Counter()
+        """By part how often its size has changed since the start."""
 
     @property
     def sizes(self) -> dict[Sized, int]:
@@ -116,6 +120,8 @@ class Scaler:
     def fix(self, part: Sized, size: int | None) -> None:
         """Sets a size by hand, from the next step on; None gives it back to its policy."""
         sizing = self._sizings[part]
+        if part in SINGLE:
+            raise DefiniteError(f"a warehouse has one {part}: it has no size to set", hint=f"set one of {_SETTABLE}")
         if size is None:
             self._fixed.pop(part, None)
         elif not sizing.least <= size <= sizing.most:
@@ -124,6 +130,11 @@ class Scaler:
             )
         else:
             self._fixed[part] = size
+
+    def resume(self, changes: Sequence[SizeChange], hours: float) -> None:
+        """What an earlier process has changed, and the executor hours that it has used today."""
+        self.changes.extend(changes)
+        self._used = hours * _HOUR
 
     def step(self, observation: Observation, now: datetime) -> list[SizeChange]:
         """Decides about every part, executors last; gives what changed."""
@@ -145,6 +156,7 @@ class Scaler:
                 if part in ("load", "query"):
                     (self._folds if part == "load" else self._queries).clear()
         self.changes.extend(decided)
+        self.changed.update(change.part for change in decided)
         return decided
 
     def _fixing(self, part: Sized, sizing: Sizing) -> Decision | None:

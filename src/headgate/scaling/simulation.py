@@ -10,7 +10,7 @@ time that an executor takes to start, and those kept ready are there at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from headgate.config.scaling import ScalingSettings
@@ -21,6 +21,7 @@ from headgate.scaling.scaler import Observation, Scaler, SizeChange, Sized
 from headgate.scaling.sizing import PARTS, Part, Sizing
 
 BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
+_NOTHING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,44 @@ class SimulatedMoment:
 
 
 @dataclass
+class _Batch:
+    """A batch under way."""
+
+    began: float
+    rows: float
+    fixed_left: float
+    """Seconds that it takes however many tasks it has."""
+    work_left: float
+    """Seconds of tasks."""
+
+
+class SimulatedExecutors:
+    """Executors that are there some seconds after they were asked for, and gone at once; implements `ExecutorSupply`."""
+
+    most: int | None = None
+
+    def __init__(self, slots: int, start_seconds: float, count: int) -> None:
+        self.slots = slots
+        self._start_seconds = start_seconds
+        self._asked = count
+        self._starting: list[float] = []
+        """When executors that were asked for will be there."""
+        self.at = 0.0
+        """The simulated time."""
+
+    @property
+    def running(self) -> int:
+        return self._asked - sum(ready > self.at for ready in self._starting)
+
+    def want(self, count: int) -> None:
+        still = sorted(ready for ready in self._starting if ready > self.at)
+        # Those that are not there yet are called off first.
+        still = still[: max(0, len(still) - max(0, self._asked - count))]
+        self._starting = still + [self.at + self._start_seconds] * max(0, count - self._asked)
+        self._asked = count
+
+
+@dataclass
 class Simulation:
     """A warehouse with one source; `sessions` queries run all the time."""
 
@@ -78,34 +117,35 @@ class Simulation:
     queue_bytes: int = 4 << 30
     """limits.stream_bytes"""
     queue_rows: float = 0.0
-    _starting: list[float] = field(default_factory=list)
-    """When executors that were asked for will be there."""
+
+    _batch: _Batch | None = None
 
     def __post_init__(self) -> None:
         self.scaler = Scaler(self.settings, self.slots)
-        self._asked = self.scaler.sizes["executors"]
+        self._supply = SimulatedExecutors(self.slots, self.costs.start_seconds, self.scaler.sizes["executors"])
 
     def run(
-        self, rate: Callable[[float], float], seconds: float, sessions: Callable[[float], int] = lambda at: 0
+        self,
+        rate: Callable[[float], float],
+        seconds: float,
+        sessions: Callable[[float], int] = lambda at: 0,
+        period: float | None = None,
     ) -> Iterator[SimulatedMoment]:
-        """Every period of extraction, until the time is over."""
-        period = self.settings.extract.period.total_seconds()
+        """Every period, by default that of extraction, until the time is over."""
+        period = self.settings.extract.period.total_seconds() if period is None else period
         at = 0.0
         while at < seconds:
             at += period
             yield self._step(at, period, rate(at), sessions(at))
 
     def _step(self, at: float, period: float, rate: float, sessions: int) -> SimulatedMoment:
-        there = self._executors(at)
+        self._supply.at = at
+        there = self._supply.running
         tasks = self._tasks(there * self.slots)
         rows, costs = rate * period, self.costs
         extract_s = _took(costs.extract, rows, tasks["extract"])
         self.queue_rows += rows
-        # The fixed part of every batch is lost for rows.
-        able = max(0.0, period - costs.transform[0]) * tasks["transform"] / costs.transform[1]
-        done = min(able, self.queue_rows)
-        transform_s = costs.transform[0] + self.queue_rows * costs.transform[1] / tasks["transform"]
-        self.queue_rows -= done
+        done, transform_s = self._transform(at - period, period, tasks["transform"])
         load_s = _took(costs.load, done, tasks["load"])
         query_s = costs.query_seconds * max(1, sessions) / tasks["query"] if sessions else 0.0
         observation = Observation(
@@ -118,20 +158,37 @@ class Simulation:
             slots=self.slots,
         )
         changes = tuple(self.scaler.step(observation, BEGIN + timedelta(seconds=at)))
-        self._ask(at)
+        self._supply.want(self.scaler.sizes["executors"])
         return SimulatedMoment(
             at, rate, extract_s, transform_s, load_s, query_s, self.queue_rows, there, self.scaler.sizes, changes
         )
 
-    def _executors(self, at: float) -> int:
-        self._starting = [ready for ready in self._starting if ready > at]
-        return self._asked - len(self._starting)
+    def _transform(self, at: float, period: float, tasks: float) -> tuple[float, float]:
+        """Works for a period on batches, one after the other; gives the rows of those that ended, and how long the latest has taken.
 
-    def _ask(self, at: float) -> None:
-        wanted = self.scaler.sizes["executors"]
-        self._starting += [at + self.costs.start_seconds] * max(0, wanted - self._asked)
-        self._starting = self._starting[: max(0, wanted)]
-        self._asked = wanted
+        A batch takes all rows that wait when it begins; they wait until it ends, as in a warehouse, where its job counts then.
+        """
+        fixed, each = self.costs.transform
+        done, took, end = 0.0, 0.0, at + period
+        while at < end:
+            if self._batch is None:
+                if self.queue_rows == 0:
+                    break
+                self._batch = _Batch(at, self.queue_rows, fixed, self.queue_rows * each)
+            batch = self._batch
+            starting = min(end - at, batch.fixed_left)
+            working = min(end - at - starting, batch.work_left / tasks)
+            at, batch.fixed_left, batch.work_left = (
+                at + starting + working,
+                batch.fixed_left - starting,
+                batch.work_left - working * tasks,
+            )
+            took = at - batch.began
+            if batch.fixed_left > _NOTHING or batch.work_left > _NOTHING:
+                break
+            self.queue_rows = max(0.0, self.queue_rows - batch.rows)
+            done, self._batch = done + batch.rows, None
+        return done, took
 
     def _tasks(self, slots: int) -> dict[Part, float]:
         """Tasks of each part that really work: slots are shared when all parts together may run more."""

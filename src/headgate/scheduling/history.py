@@ -9,8 +9,6 @@ background thread, never by the query:
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
 from collections import defaultdict, deque
@@ -21,17 +19,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from headgate.capture.durable import full_disk_is_named
 from headgate.delta.changes import JobId
 from headgate.errors import Cancelled, TooStale
+from headgate.runtime.recent import RecentTimes
 from headgate.scheduling.expectations import Violations
+from headgate.scheduling.json_lines import FILE_BYTES, JsonLines
 from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.scheduler import Scheduler
 
 LIMIT = 1_000
 """Jobs and queries that are remembered."""
-FILE_BYTES = 2 << 20
-"""Size at which the file of queries makes room for a new one."""
 LONGEST_TEXT = 300
 
 Outcome = Literal["ok", "stale", "failed", "cancelled"]
@@ -120,6 +117,8 @@ class QueryUnderWay:
     ) -> None:
         seconds = time.monotonic() - self._began
         self._history.note(self._at, seconds, self._text, self.receipt, error)
+        if isinstance(error, TooStale):
+            self._history.query_times.add(seconds)
 
 
 class History:
@@ -135,14 +134,14 @@ class History:
     ) -> None:
         self._violations = violations
         self._scheduler = scheduler
-        self._file = folder / "receipts.jsonl"
-        self._before = folder / "receipts.before.jsonl"
-        self._file_bytes = file_bytes
+        self._lines = JsonLines(folder, "receipts", file_bytes)
         self._limit = limit
         self._lock = threading.Lock()
         self._queries: deque[QueryRecord] = deque(self._read(), limit)
         self._unwritten: deque[QueryRecord] = deque(maxlen=limit)
         self._last_id = self._queries[-1].id if self._queries else 0
+        self.query_times = RecentTimes()
+        """How long queries that Spark reads took from their arrival until their rows were read, or their time was over."""
 
     def jobs(self, limit: int = LIMIT) -> list[JobRecord]:
         """The latest closed jobs, the newest last."""
@@ -199,28 +198,14 @@ class History:
             records, self._unwritten = self._unwritten, deque(maxlen=self._limit)
         if not records:
             return
-        text = "".join(json.dumps(record.to_json(), ensure_ascii=False) + "\n" for record in records)
-        with full_disk_is_named(self._file):
-            descriptor = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "ab") as file:
-                size = file.tell()
-                # A crash may have cut the last line short.
-                torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-                file.write((b"\n" if torn else b"") + text.encode())
-                size = file.tell()
-            if size > self._file_bytes:
-                self._file.replace(self._before)
+        self._lines.append(record.to_json() for record in records)
 
     def _read(self) -> Iterable[QueryRecord]:
-        lines: deque[bytes] = deque(maxlen=self._limit)
-        for file in (self._before, self._file):
-            if file.exists():
-                lines.extend(file.read_bytes().splitlines())
-        for line in lines:
+        for body in self._lines.read(self._limit):
             try:
-                yield QueryRecord.from_json(json.loads(line))
+                yield QueryRecord.from_json(body)
             except (ValueError, KeyError, TypeError):
-                # Cut short by a crash, or of another version: this is a record for people, nothing rests on it.
+                # Of another version.
                 continue
 
 

@@ -137,15 +137,26 @@ class Scheduler:
         return min(instants, default=None)
 
     def unprocessed_bytes(self) -> dict[str, int]:
-        """Bytes per source that some table has not taken."""
+        """Bytes per source that its stream holds, if some table has not taken all of them."""
+        return {
+            name: source.log.held_bytes if position < source.log.durable else 0
+            for (name, source), position in zip(self.sources.items(), self._slowest_positions(), strict=True)
+        }
+
+    def waiting_bytes(self) -> dict[str, int]:
+        """Bytes per source that the slowest table has not taken."""
+        return {
+            name: source.log.bytes_after(position)
+            for (name, source), position in zip(self.sources.items(), self._slowest_positions(), strict=True)
+        }
+
+    def _slowest_positions(self) -> list[int]:
+        """By source the position that every table has reached."""
         # What waits for first rows says nothing about what is in the logs.
         waiting = self.flows.waiting_for_rows()
         stages = [stage for stage in self.flows.stages() if stage.name not in waiting]
         through = min((stage.target.through for stage in stages), default=self.journal.chain.newest)
-        return {
-            name: source.log.held_bytes if self.journal.chain.position(name, through) < source.log.durable else 0
-            for name, source in self.sources.items()
-        }
+        return [self.journal.chain.position(name, through) for name in self.sources]
 
     def number(self) -> int:
         """A number that no other need has."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -38,7 +40,10 @@ if TYPE_CHECKING:
 class Answer(SnapshotAnswer):
     """The rows of a query, and the receipt that says how fresh they are and what that cost."""
 
-    def __init__(self, answer: SnapshotAnswer, receipt: Receipt | None) -> None:
+    def __init__(
+        self, answer: SnapshotAnswer, receipt: Receipt | None, took: Callable[[float], None] | None = None
+    ) -> None:
+        """`took` hears, once, how many seconds after the query's arrival Spark had read its rows, or could not."""
         # The snapshot is this answer's from now on.
         answer._finalizer.detach()
         super().__init__(
@@ -53,6 +58,7 @@ class Answer(SnapshotAnswer):
             answer._drop,
         )
         self._receipt = receipt
+        self._took = took
         if receipt is not None and receipt.bound.ends_at_deadline:
             assert receipt.bound.deadline is not None
             self._allowed_seconds = max(0.0, receipt.bound.deadline.total_seconds() - receipt.waited.total)
@@ -91,6 +97,16 @@ class Answer(SnapshotAnswer):
         found = self.read(ReadLimit(SHOWN_ROWS + 1)).to_arrow()
         receipt = None if self._receipt is None else self.receipt.to_json()
         return answer_html(found.slice(0, SHOWN_ROWS), found.num_rows <= SHOWN_ROWS, receipt)
+
+    @contextmanager
+    def _timed(self) -> Iterator[float | None]:
+        try:
+            with super()._timed() as until:
+                yield until
+        finally:
+            took, self._took = self._took, None
+            if took is not None and self._receipt is not None:
+                took(self._receipt.waited.total + self.read_seconds)
 
     def _too_late(self, seconds: float) -> Exception:
         assert self._receipt is not None
@@ -164,7 +180,7 @@ class Session:
                 return self._held(Answer(self._scheduler.reader.sql(query, JobId(job), interruption), None))
             with self._history.asking(text) as asking:
                 answer, asking.receipt = self._answer(written, query, serving, bound, interruption)
-            return self._held(Answer(answer, asking.receipt))
+            return self._held(Answer(answer, asking.receipt, self._history.query_times.add))
 
     def sql_at(self, text: str, job: JobId) -> Answer:
         """Answers one SELECT from a job that was shown before; tables that are behind it are brought to it."""

@@ -47,6 +47,7 @@ from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.producer_tables import ProducerTables
 from headgate.scheduling.scaling import Scaling
+from headgate.scheduling.scaling_records import ScalingRecords
 from headgate.scheduling.scheduler import Scheduler
 from headgate.scheduling.session import Answer, Session
 from headgate.scheduling.showing import Catalogue
@@ -127,8 +128,17 @@ class Warehouse:
             self._scaling: Scaling | None = None
             if project.scaling is not None:
                 supply = executor_supply(engine.sessions.context)
-                times = engine.reader.times
-                self._scaling = Scaling(project.scaling, supply, self._scheduler, engine.upkeep, times, engine.sessions)
+                times = self.history.query_times
+                self._scaling = Scaling(
+                    project.scaling,
+                    supply,
+                    self._scheduler,
+                    engine.upkeep,
+                    times,
+                    engine.sessions,
+                    ScalingRecords(Path(project.storage) / INTERNAL),
+                    lambda: engine.spark_ranges.under_way,
+                )
                 opened.callback(self._scaling.close)
             if engine.flows.unbuilt:
                 building = threading.Thread(target=engine.build_left, name="building", daemon=True)

@@ -164,6 +164,10 @@ def scaling_metrics(status: ScalingStatus) -> Iterator[Metric]:
     """The sizes of the parts."""
     for name, text, measure in _OF_PARTS:
         yield _gauge(name, text, "part", ((part, measure(found)) for part, found in status.parts.items()))
+    changed = CounterMetricFamily("headgate_part_changes", "Changes of a part's size since the start.", labels=["part"])
+    for part in status.parts:
+        changed.add_metric([part], status.changed.get(part, 0))
+    yield changed
     yield GaugeMetricFamily("headgate_executors", "Executors that Spark has.", status.executors)
     yield GaugeMetricFamily("headgate_executor_hours", "Executor hours of today (UTC).", status.executor_hours)
 

@@ -87,7 +87,8 @@ class SnapshotAnswer:
     def collect(self) -> list[Row]:
         """All rows in this program's memory, and in Spark's before."""
         with self._timed() as until, self._rows.counted():
-            return self._reading.work.run(lambda: self._result.frame.collect(), self._interruption, until)
+            frame = None if isinstance(self._result, PickedResult) else self._result.frame
+            return self._reading.work.run(lambda: self._result.frame.collect(), self._interruption, until, frame)
 
     def to_arrow(self) -> pa.Table:
         """All rows as an Arrow table."""
@@ -107,7 +108,7 @@ class SnapshotAnswer:
             work, interruption = self._reading.work, self._interruption
 
             def read() -> Batches:
-                return work.run(lambda: self._result.read(limit), interruption, until)
+                return work.run(lambda: self._result.read(limit), interruption, until, self._result.frame)
 
             return self._rows.batches(limit, read, interruption, until)
 

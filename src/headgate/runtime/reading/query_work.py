@@ -15,14 +15,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
+from pyspark.sql import DataFrame
 
 from headgate.errors import Cancelled, SparkLost
-from headgate.runtime.recent import RecentTimes
+from headgate.runtime.spark.gates import GateClosed
 from headgate.runtime.spark.health import SparkHealth
 from headgate.runtime.spark.pools import POOL_PROPERTY, QUERIES
 from headgate.runtime.spark.threads import DaemonThreads
@@ -37,6 +38,12 @@ _TAGS = "spark.job.tags"
 """The property that Spark keeps a job's tags in."""
 
 Found = TypeVar("Found")
+QueryExecution = Callable[[DataFrame, Callable[[], bool]], AbstractContextManager[None]]
+"""Inside the block that it gives, a frame may run; raises `GateClosed` when the query gives up before."""
+
+
+def any_time(frame: DataFrame, gives_up: Callable[[], bool]) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class DeadlineExceeded(Exception):
@@ -122,21 +129,39 @@ class Turn:
 class QueryWork:
     """May be used by many threads."""
 
-    def __init__(self, context: SparkContext, health: SparkHealth) -> None:
+    def __init__(self, context: SparkContext, health: SparkHealth, execution: QueryExecution = any_time) -> None:
         self._context = context
         self._health = health
+        self._execution = execution
         self._is_local = (context.master or "").startswith("local")
         self._threads = DaemonThreads("spark-query", self._prepare)
         self._calls_off = DaemonThreads("spark-call-off")
-        self.times = RecentTimes()
-        """How long planning or reading took that came to an end."""
 
-    def run(self, work: Callable[[], Found], interruption: Interruption, until: float | None = None) -> Found:
+    def run(
+        self,
+        work: Callable[[], Found],
+        interruption: Interruption,
+        until: float | None = None,
+        frame: DataFrame | None = None,
+    ) -> Found:
         """The work's result. Raises `Cancelled`, or `DeadlineExceeded` at an instant of the monotonic clock, once the work has ended,
-        and `SparkLost` when it does not end."""
+        and `SparkLost` when it does not end. Work that runs a frame begins when the frame may run."""
+        if frame is None:
+            return self._run(work, interruption, until)
+
+        def gives_up() -> bool:
+            return interruption.is_set or (until is not None and time.monotonic() >= until)
+
+        try:
+            with self._execution(frame, gives_up):
+                return self._run(work, interruption, until)
+        except GateClosed:
+            interruption.check()
+            raise DeadlineExceeded from None
+
+    def _run(self, work: Callable[[], Found], interruption: Interruption, until: float | None) -> Found:
         interruption.check()
         self._health.require()
-        began = time.monotonic()
         future = self._threads.submit(lambda: self._tagged(work, interruption.tag))
         try:
             left = None if until is None else max(0.0, until - time.monotonic())
@@ -150,7 +175,6 @@ class QueryWork:
             self._end(future, interruption.tag)
             interruption.check()
             raise DeadlineExceeded
-        self.times.add(time.monotonic() - began)
         try:
             return future.result()
         except (Py4JNetworkError, OSError):

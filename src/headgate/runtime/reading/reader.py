@@ -33,7 +33,6 @@ from headgate.runtime.reading.query_work import Interruption, Turn
 from headgate.runtime.reading.reads import Reads
 from headgate.runtime.reading.result import PickedResult, PlannedResult, Result
 from headgate.runtime.reading.spark_reading import SparkReading
-from headgate.runtime.recent import RecentTimes
 from headgate.runtime.signal import Signal
 from headgate.runtime.spark.parser import SparkParser
 from headgate.runtime.spark.problems import query_problem
@@ -91,11 +90,6 @@ class Reader:
         self._reading = reading
         self._parser = SparkParser(sessions.query)
         self.kept.begin(sessions, reading)
-
-    @property
-    def times(self) -> RecentTimes:
-        """How long planning and reading took in Spark."""
-        return self._reading.work.times
 
     def through(self, table: str, keys: Mapping[str, KeySet] = NO_KEYS) -> JobId:
         """The newest job at which the table can be read, or those of its rows that have these keys."""

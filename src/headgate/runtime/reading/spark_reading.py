@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from headgate.runtime.reading.query_work import QueryWork
-from headgate.runtime.spark.health import SparkHealth
 from headgate.runtime.spark.partitions import Batches, ReadLimit, read_partitions
 from headgate.runtime.spark.scratch import Scratch
+from headgate.runtime.spark.sessions import SparkSessions
 
 
 class SparkReading:
     """One warehouse's; may be used by many threads."""
 
-    def __init__(self, context: SparkContext, health: SparkHealth, scratch: Scratch) -> None:
-        self.work = QueryWork(context, health)
+    def __init__(self, sessions: SparkSessions, scratch: Scratch) -> None:
+        self.work = QueryWork(sessions.context, sessions.health, sessions.execution)
         self._scratch = scratch
 
     def read(self, frame: DataFrame, limit: ReadLimit) -> Batches:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Generic
 
@@ -35,6 +36,7 @@ from headgate.config.scaling import Distribution
 from headgate.delta.events import SEQUENCE
 from headgate.errors import HeadgateError, TransientError
 from headgate.runtime.spark.environment import private_files
+from headgate.runtime.spark.pools import EXTRACT, POOL_PROPERTY
 
 MOST_TASKS = 16
 """Sessions that a load may open at the source, however large the cluster is."""
@@ -45,23 +47,43 @@ _ENDING_SECONDS = 30.0
 class SparkRanges:
     """Implements `ReadRanges`."""
 
-    def __init__(self, context: Callable[[], SparkContext], distribution: Distribution = "on demand") -> None:
+    def __init__(
+        self,
+        context: Callable[[], SparkContext],
+        distribution: Distribution = "on demand",
+        tasks: Callable[[], int] = lambda: MOST_TASKS,
+    ) -> None:
+        """`tasks` says how many may read at the same time; when that grows during a load on demand, more join it."""
         self._context = context
         self._distribution = distribution
+        self._tasks = tasks
+        self._began: dict[str, float] = {}
+        """By load under way when it began, on the monotonic clock."""
+
+    @property
+    def under_way(self) -> timedelta | None:
+        """For how long the oldest load has been read; None where none is."""
+        began = min(tuple(self._began.values()), default=None)
+        return None if began is None else timedelta(seconds=time.monotonic() - began)
 
     def __call__(
         self, ranges: Sequence[Range], read: Read[Range], stamp: Stamp, spool: Path, files: Path
     ) -> Generator[tuple[Range, EventsFile], None, None]:
         place = spool / f"load-{secrets.token_hex(4)}"
         place.mkdir(parents=True)
-        tasks = max(1, min(MOST_TASKS, len(ranges)))
+        tasks = self._wanted(ranges)
         share = RangesShare(tuple(ranges), read, stamp, str(place), tasks, self._distribution)
-        job = _Job(self._context(), place.name, share, tasks)
+        jobs = [_Job(self._context(), place.name, share, range(tasks))]
         seen: set[int] = set()
+        self._began[place.name] = time.monotonic()
         try:
-            job.start()
+            jobs[0].start()
             while True:
-                running = job.is_alive()
+                running = any(job.is_alive() for job in jobs)
+                joining = range(jobs[-1].numbers.stop, self._wanted(ranges))
+                if running and joining and share.has_unclaimed:
+                    jobs.append(_Job(self._context(), f"{place.name}-{joining.start}", share, joining))
+                    jobs[-1].start()
                 fresh = [path for path in place.glob("*.whole") if int(path.name.split("-")[0]) not in seen]
                 for path in fresh:
                     number, rows = (int(part) for part in path.name.removesuffix(".whole").split("-"))
@@ -74,28 +96,35 @@ class SparkRanges:
                     break
                 if not fresh:
                     time.sleep(_LOOK_SECONDS)
-            job.require_done(place, seen == set(range(len(ranges))))
+            for job in jobs:
+                job.require_done(place, seen == set(range(len(ranges))))
         finally:
-            job.cancel()
+            for job in jobs:
+                job.cancel()
+            del self._began[place.name]
             # Python workers of cancelled tasks live a moment longer: under the old name they find nothing to write to.
             shutil.rmtree(place.rename(place.with_suffix(".ended")), ignore_errors=True)
 
+    def _wanted(self, ranges: Sequence[Range]) -> int:
+        return max(1, min(self._tasks(), MOST_TASKS, len(ranges)))
+
 
 class _Job(threading.Thread):
-    """One Spark job in a thread of its own."""
+    """One Spark job in a thread of its own: the tasks with these numbers."""
 
-    def __init__(self, context: SparkContext, name: str, share: RangesShare[Range], tasks: int) -> None:
+    def __init__(self, context: SparkContext, name: str, share: RangesShare[Range], numbers: range) -> None:
         super().__init__(name=name, daemon=True)
         self._context = context
         self._share = share
-        self._tasks = tasks
+        self.numbers = numbers
         self._failure: Exception | None = None
 
     def run(self) -> None:
         try:
             # The name is random, hence unique.
             self._context.setJobGroup(self.name, "reading source tables", interruptOnCancel=True)
-            self._context.parallelize(range(self._tasks), self._tasks).foreachPartition(self._share)
+            self._context.setLocalProperty(POOL_PROPERTY, EXTRACT)
+            self._context.parallelize(self.numbers, len(self.numbers)).foreachPartition(self._share)
         except Exception as error:
             self._failure = error
 
@@ -134,6 +163,13 @@ class RangesShare(Generic[Range]):
         with private_files():
             for number in numbers:
                 self._read(number)
+
+    @property
+    def has_unclaimed(self) -> bool:
+        """Whether a task that joins finds something to read."""
+        if self.distribution != "on demand":
+            return False
+        return sum(1 for _ in Path(self.place).glob("*.claim")) < len(self.ranges)
 
     def _read(self, number: int) -> None:
         mine = (

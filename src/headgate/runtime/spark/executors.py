@@ -4,6 +4,8 @@
                        manager; Kubernetes and YARN take the same calls, untested.
     LocalSlots         Spark inside the driver's process: its slots are what they are.
 
+`headgate.scaling.simulation` has a third one, whose executors come after a while.
+
 Spark's own dynamic allocation asks for executors by the number of waiting tasks and cannot be told how many there may be once
 it runs; two that ask for totals would undo each other's requests. So with scaling, headgate asks and dynamic allocation is off.
 """
@@ -11,9 +13,12 @@ it runs; two that ask for totals would undo each other's requests. So with scali
 from __future__ import annotations
 
 import logging
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark import SparkContext
+
+from headgate.errors import ConfigError
+from headgate.scaling.supply import ExecutorSupply
 
 _LOGGER = logging.getLogger(__name__)
 _REASON = "headgate needs fewer executors"
@@ -29,31 +34,12 @@ SETTINGS = {
 """What Spark must be started with, so that executors can come and go."""
 
 
-class ExecutorSupply(Protocol):
-    """One thread uses it."""
-
-    @property
-    def slots(self) -> int:
-        """Tasks that one executor can run at a time."""
-        ...
-
-    @property
-    def running(self) -> int:
-        """Executors that are there, those that are being let go included."""
-        ...
-
-    def want(self, count: int) -> None:
-        """Asks for so many in all, and lets go of idle ones beyond that; returns at once. Called again and again: an executor
-        that was busy may be idle the next time."""
-        ...
-
-
 class LocalSlots:
     """All slots of this machine, always."""
 
     def __init__(self, context: SparkContext) -> None:
         self.slots = context.defaultParallelism
-        self.running = 1
+        self.running = self.most = 1
 
     def want(self, count: int) -> None:
         pass
@@ -66,7 +52,14 @@ class ClusterExecutors:
         self._jvm: Any = context._jvm
         assert context._jsc is not None
         self._spark = context._jsc.sc()
-        self.slots = int(context.getConf().get("spark.executor.cores", "1"))
+        cores = context.getConf().get("spark.executor.cores", None)
+        if cores is None:
+            raise ConfigError(
+                "scaling needs to know how many tasks an executor runs, and the Spark setting spark.executor.cores is missing",
+                hint="give spark.executor.cores in the section spark of the project, such as 2",
+            )
+        self.slots = int(cores)
+        self.most = None
         self._asked = 0
         self._leaving: set[str] = set()
 
@@ -75,13 +68,14 @@ class ClusterExecutors:
         return len(self._executors())
 
     def want(self, count: int) -> None:
-        if count != self._asked:
-            none = getattr(getattr(self._jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
-            self._spark.requestTotalExecutors(count, 0, none)
-            self._asked = count
         there = self._executors()
         self._leaving &= there.keys()
         remaining = {name: tasks for name, tasks in there.items() if name not in self._leaving}
+        # Asked again while some are missing: a manager that was started anew does not know what it was asked for.
+        if count != self._asked or len(remaining) < count:
+            none = getattr(getattr(self._jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
+            self._spark.requestTotalExecutors(count, 0, none)
+            self._asked = count
         idle = [name for name, tasks in remaining.items() if tasks == 0]
         # The latest came last and has the least to hand over.
         idle.sort(key=lambda name: (len(name), name), reverse=True)

@@ -1,4 +1,4 @@
-"""Spark's FAIR pools: one for queries, and for maintenance one for each of a few weights.
+"""Spark's FAIR pools: one for queries, one for reading sources, and for maintenance one for each of a few weights.
 
 Inside the pool of queries every query has the same claim: one that comes later gets the next slot that is free. No pool takes a
 slot from a task that runs, so a query waits at most until one task ends. Pools cannot change after Spark has started, so there
@@ -12,6 +12,8 @@ from pathlib import Path
 WEIGHTS = (1, 2, 4, 8, 16, 32)
 QUERIES = "headgate-queries"
 """The pool of queries."""
+EXTRACT = "headgate-extract"
+"""The pool of large loads from sources."""
 QUERY_WEIGHT = 32
 """As much as the heaviest maintenance pool."""
 QUERY_SHARE = 1
@@ -32,6 +34,7 @@ def allocations() -> str:
     """The text of Spark's allocation file."""
     shares = {
         QUERIES: (QUERY_WEIGHT, QUERY_SHARE),
+        EXTRACT: (MAINTENANCE_WEIGHT, 0),
         "default": (MAINTENANCE_WEIGHT, 0),
         **{pool(weight): (weight, 0) for weight in WEIGHTS},
     }

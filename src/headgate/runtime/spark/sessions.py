@@ -19,23 +19,26 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
+from typing import get_args
 
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headgate.errors import ConfigError, EnvironmentProblem
 from headgate.runtime.spark.collecting import Collector
 from headgate.runtime.spark.environment import PRIVATE_UMASK, check_java
+from headgate.runtime.spark.gates import Gated, TaskGate
 from headgate.runtime.spark.health import SparkHealth
 from headgate.runtime.spark.pools import ALLOCATION_FILE, write_allocations
 
@@ -147,6 +150,14 @@ class SparkSessions:
                     f"the Spark setting {key} cannot be {conf[key]} together with scaling",
                     hint=f"headgate asks for executors itself and needs {value}; remove one of the two",
                 )
+        if needed and (divided := conf.keys() & _few_tasks(1).keys()):
+            raise ConfigError(
+                f"the Spark setting {min(divided)} cannot be given together with scaling",
+                hint="sizes say into how many tasks work is divided; remove one of the two",
+            )
+        self.tasks: Mapping[str, int] = {}
+        """By part how many tasks it may run; empty without scaling."""
+        self.gates: Mapping[Gated, TaskGate] = {part: TaskGate() for part in get_args(Gated)}
         self._conf = conf
         self._needed = needed
         # PySpark writes every failed query to the terminal; headgate tells what failed in its own words.
@@ -226,13 +237,45 @@ class SparkSessions:
     def query(self) -> SparkSession:
         return self._opened.result().query
 
-    def resize(self, *, transform: int, load: int, query: int) -> None:
-        """From now on large work is divided into about so many tasks; what is planned already stays as it is."""
+    def resize(self, tasks: Mapping[str, int]) -> None:
+        """From now on each part has so many tasks; what runs already stays as it is."""
+        self.tasks = dict(tasks)
         opened = self._opened.result()
-        for session, count in ((opened.bulk, transform), (opened.background, load), (opened.query, query)):
-            for key, value in _few_tasks(count).items():
-                if self._conf.get(key) is None and session.conf.get(key, None) != value:
-                    session.conf.set(key, value)
+        for part, gate in self.gates.items():
+            gate.resize(tasks[part])
+        _divide(opened.background, tasks["load"])
+        # Of two queries none waits until the other has ended.
+        _divide(opened.query, self._tasks_of_query)
+
+    @property
+    def _tasks_of_query(self) -> int:
+        return max(1, self.tasks["query"] // 2)
+
+    @contextmanager
+    def execution(self, frame: DataFrame, gives_up: Callable[[], bool] | None = None) -> Iterator[None]:
+        """Inside the block the frame may run, with the tasks that its part has; waits until these are free.
+
+        Stages of its inputs run at the same time: a large batch has all tasks of its part, divided among its inputs, and a
+        query takes for each input what it is divided into. Small batches run one short task and wait for nobody.
+        """
+        if not self.tasks:
+            yield
+            return
+        opened, session = self._opened.result(), frame.sparkSession
+        if session is opened.bulk:
+            with self.gates["transform"].taken() as size:
+                assert size is not None
+                _divide(session, size // _inputs(frame))
+                yield
+        elif session is opened.query:
+            with self.gates["query"].taken(self._tasks_of_query * _inputs(frame), gives_up):
+                yield
+        else:
+            yield
+
+    def folding(self, *, gives_way: bool) -> SparkSession:
+        """The session that tables are folded in."""
+        return self.background if gives_way or self.tasks else self.bulk
 
     @cached_property
     def identity(self) -> str:
@@ -303,6 +346,17 @@ def _few_tasks(count: int) -> dict[str, str]:
         ("spark.sql.shuffle.partitions", "spark.sql.leafNodeDefaultParallelism", "spark.sql.files.maxPartitionNum"),
         str(max(1, count)),
     )
+
+
+def _divide(session: SparkSession, tasks: int) -> None:
+    for key, value in _few_tasks(tasks).items():
+        if session.conf.get(key, None) != value:
+            session.conf.set(key, value)
+
+
+def _inputs(frame: DataFrame) -> int:
+    """How many stages of its plan can run at the same time, at the most."""
+    return max(1, int(frame._jdf.queryExecution().optimizedPlan().collectLeaves().size()))
 
 
 def _session(parent: SparkSession, settings: Mapping[str, str]) -> SparkSession:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -18,19 +18,32 @@ from pyspark.sql.types import StructType
 from headgate.runtime.spark.collecting import Collector
 from headgate.runtime.spark.entered_rows import as_view, drop_view, fresh_name, register
 
+Execution = Callable[[DataFrame], AbstractContextManager[None]]
+"""Inside the block that it gives, a frame may run."""
+
+
+def any_time(_: DataFrame) -> AbstractContextManager[None]:
+    return nullcontext()
+
 
 class Views:
-    def __init__(self, session: SparkSession, collector: Collector | None = None) -> None:
-        """With a collector of the same session, rows are entered when a query needs them, and queries run together with others."""
+    def __init__(
+        self, session: SparkSession, collector: Collector | None = None, execution: Execution = any_time
+    ) -> None:
+        """With a collector of the same session, rows are entered when a query needs them, and queries run together with others.
+
+        `execution` lets a frame run.
+        """
         self.session = session
         self._collector = collector
+        self._execution = execution
         self._frames: list[str] = []
         self._rows: list[str] = []
         self._entering: list[Future[object]] = []
 
     def another(self) -> Views:
         """Views of the same session that can be closed by themselves."""
-        return Views(self.session, self._collector)
+        return Views(self.session, self._collector, self._execution)
 
     def of_rows(self, rows: pa.Table, schema: StructType) -> str:
         """A view of Arrow rows; the columns take the schema's types, by position."""
@@ -60,7 +73,8 @@ class Views:
         if self._collector is not None:
             return self._collector.collect(text, alone=alone)
         frame = self.session.sql(text)
-        return frame.toArrow(), frame.schema
+        with self._execution(frame):
+            return frame.toArrow(), frame.schema
 
     def close(self) -> None:
         wait(self._entering)

@@ -89,13 +89,17 @@ class Batch:
     def _views_of(self, session: SparkSession) -> BatchViews:
         if id(session) not in self._open:
             collector = self.factory.sessions.collector if session is self.factory.sessions.small else None
-            self._open[id(session)] = BatchViews(session, self.factory.kept, self.factory.many_rows, collector)
+            execution = self.factory.sessions.execution
+            self._open[id(session)] = BatchViews(
+                session, self.factory.kept, self.factory.many_rows, collector, execution
+            )
         return self._open[id(session)]
 
     def to_files(self, frame: DataFrame) -> str:
         """Writes rows that are too many for the driver into a folder that stays until the scratch folder is emptied."""
         folder = self.new_folder()
-        frame.write.parquet(str(folder))
+        with self.factory.sessions.execution(frame):
+            frame.write.parquet(str(folder))
         self.factory.step("batch-files")
         return str(folder)
 

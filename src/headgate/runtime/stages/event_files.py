@@ -18,7 +18,6 @@ from threading import Lock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import SparkContext
 from pyspark.cloudpickle import register_pickle_by_value
 
 from headgate.capture import frames, places
@@ -29,6 +28,7 @@ from headgate.dataflow.rules.replica import Kinds
 from headgate.delta.events import OBSERVED, OP, TRUNCATE, UNCHANGED, UPSERT
 from headgate.errors import CorruptWarehouse, TransientError
 from headgate.runtime.spark.scratch import Scratch
+from headgate.runtime.spark.sessions import SparkSessions
 from headgate.warehouse.changes import footer
 from headgate.warehouse.problems import translate
 from headgate.warehouse.storage import Folder
@@ -46,15 +46,19 @@ class EventFiles:
         self._found = log.places(table, after, upto)
         self._spooled: list[str] = []
 
-    def spool(self, schema: pa.Schema, context: SparkContext, folder: Path) -> None:
+    def spool(self, schema: pa.Schema, sessions: SparkSessions, folder: Path) -> None:
         """Has executors write the events that lie in frames into files of a new folder."""
         if not self._found.frames:
             return
         folder.mkdir(0o700, parents=True)
-        shares = self._found.shares(context.defaultParallelism)
-        # Not through `mapInArrow`: the first use of Spark's Python workers then takes half the time.
-        tasks = context.parallelize(enumerate(shares), len(shares))
-        written = tasks.map(partial(spool, str(folder), schema)).collect()
+        context = sessions.context
+        with sessions.gates["transform"].taken() as most:
+            shares = self._found.shares(most or context.defaultParallelism)
+            # Not through `mapInArrow`: the first use of Spark's Python workers then takes half the time.
+            tasks = context.parallelize(enumerate(shares), len(shares))
+            if most is not None:
+                tasks = tasks.coalesce(most)
+            written = tasks.map(partial(spool, str(folder), schema)).collect()
         if problems := [problem for _, problem in written if problem is not None]:
             # Frame after frame, here: the log tells of a damaged one itself.
             for place in self._found.frames:

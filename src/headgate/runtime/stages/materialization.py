@@ -8,11 +8,13 @@ that was paused must not undo its successor's work, so `verify` is asked before 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
 from headgate.delta.changes import JobId
+from headgate.runtime.spark.gates import TaskGate
 from headgate.runtime.spark.giving_way import GiveWay
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.stages.stage import Stage, tables_of
@@ -61,8 +63,8 @@ class Materializer:
     ) -> list[tuple[VersionedTable, tuple[int, JobId]]]:
         """Commits each table at its job, which counts when a checkpoint of it is recorded; gives versions and jobs."""
         self.journal.settle()
-        session = self.sessions.bulk if give_way is None else self.sessions.background
-        return materialize(tables, session, self.journal.verify, give_way)
+        session = self.sessions.folding(gives_way=give_way is not None)
+        return materialize(tables, session, self.journal.verify, give_way, self.sessions.gates["load"])
 
     def checkpoint(
         self,
@@ -82,6 +84,7 @@ def materialize(
     session: SparkSession,
     verify: Verify,
     give_way: GiveWay | None = None,
+    gate: TaskGate | None = None,
 ) -> list[tuple[VersionedTable, tuple[int, JobId]]]:
     """Commits each table at its job, unless it is there already; gives the versions and their jobs.
 
@@ -92,7 +95,8 @@ def materialize(
     try:
         for table, job in tables:
             if job > table.base_through:
-                waiting.append((table, _prepared(table, job, session, give_way)))
+                with nullcontext() if gate is None else gate.taken():
+                    waiting.append((table, _prepared(table, job, session, give_way)))
         while waiting:
             _commit(*waiting[0], verify)
             waiting.pop(0)

@@ -248,7 +248,9 @@ class ProcedureStage:
         many = _Made(spec.arrow_schema.empty_table(), None, None, (given.select(*spec.columns), frame))
         if (self._tables[self.procedure.on].count(job) if changes is None else changes.rows) > most:
             return many
-        rows = self._guarded(lambda: given.select(*spec.columns).limit(most + 1).toArrow(), job)
+        few = given.select(*spec.columns).limit(most + 1)
+        with batch.factory.sessions.execution(few):
+            rows = self._guarded(few.toArrow, job)
         return many if rows.num_rows > most else _Made(_typed(rows, spec), self._touched(frame), None)
 
     def _touched(self, frame: DataFrame) -> pa.Table | None:

@@ -313,7 +313,7 @@ class ReplicaStage:
 
         def make(folder: Path) -> EventFiles:
             found = EventFiles(self.source.log, self.table, *positions)
-            found.spool(schema, batch.factory.sessions.context, folder)
+            found.spool(schema, batch.factory.sessions, folder)
             batch.factory.step("spooled")
             return found
 

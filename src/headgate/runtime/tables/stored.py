@@ -19,7 +19,7 @@ from headgate.delta.changes import NO_JOB, JobId
 from headgate.ranges.key_set import ALL, KeySet
 from headgate.ranges.range_map import ONE_RANGE, UNCUT, RangeMap, Ranges
 from headgate.runtime.spark.collecting import Collector
-from headgate.runtime.spark.views import Views
+from headgate.runtime.spark.views import Execution, Views, any_time
 from headgate.runtime.tables.gaps import Gap, Gaps
 from headgate.runtime.tables.jobs import JobChain
 from headgate.runtime.tables.lookup_keys import as_typed, usable_prefix
@@ -304,10 +304,15 @@ class BatchViews:
     """Views that the stages of one batch share: each table's changes and whole tables are entered once."""
 
     def __init__(
-        self, session: SparkSession, kept: KeptViews, most_rows: int, collector: Collector | None = None
+        self,
+        session: SparkSession,
+        kept: KeptViews,
+        most_rows: int,
+        collector: Collector | None = None,
+        execution: Execution = any_time,
     ) -> None:
         """`most_rows` may come to the driver at once; `collector` runs small queries together with those of other batches."""
-        self._views = Views(session, collector)
+        self._views = Views(session, collector, execution)
         self._kept = kept
         self._most_rows = most_rows
         kept.begin()

@@ -7,10 +7,28 @@ in    one less could take them with the margin Z to spare, for the holding time
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from headgate.config.scaling import ScalingSettings
 from headgate.scaling.sizing import Decision, Sizing, grow, shrink, stay
+
+_LEAST = timedelta(seconds=1)
+"""Jobs closer to each other than that say nothing about a rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The rows of the latest jobs, and the time that these cover."""
+
+    rows: int
+    since: datetime
+    """When the job before them was closed."""
+    upto: datetime
+    """When the last of them was."""
+
+    def rate(self, now: datetime) -> float:
+        """Rows a second; less and less when no job follows for longer than these took."""
+        return self.rows / max(self.upto - self.since, now - self.upto, _LEAST).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
