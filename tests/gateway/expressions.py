@@ -137,6 +137,57 @@ pi()
 width_bucket(5.35, 0.024, 10.06, 5)
 (SELECT max(x) FROM generate_series(1, 5) g(x))
 EXISTS (SELECT 1)
+2.7::int
+2.5::int
+-2.5::int
+2.5::float8::int
+3.5::float8::bigint
+'12'::int
+true::int
+round(2.5::float8)
+round(-3.5::float8)
+round(7)
+trunc(2.7)
+trunc(-2.7)
+trunc(-2.7::float8)
+trunc('NaN'::float8)
+ceil(1.2::float8)
+floor(-1e300::float8)
+ceiling(2)
+round(2.5::float8)::int
+left('headgate', -2)
+left('headgate', -20)
+right('headgate', -2)
+left('headgate', 1 - 3)
+substr('headgate', 0, 3)
+substr('headgate', -1, 3)
+substr('headgate', 3)
+substring('headgate' from 0 for 2)
+substr('headgate', 1 + 1, 2)
+('headgate'::varchar(3))::text
+('headgate'::char)::text
+(12345::varchar(3))::text
+(ARRAY[1, 2])[9] IS NULL
+(ARRAY[1, 2])[0] IS NULL
+(ARRAY[10, 20, 30])[1 + 1]
+(ARRAY[10, 20, 30])[2:3]
+(ARRAY[10, 20, 30])[:2]
+(ARRAY[10, 20, 30])[2:]
+(ARRAY[10, 20, 30])[0:9]
+'7' / 2
+7 / '2'
+9223372036854775807 / 2
+7 / 2.0
+(7 / 2) / 2
+-7 / 2 * 2
+length('abcde') / 2
+extract(year from date '2025-05-17') / 2
+(date '2026-03-01' - date '2026-02-01') / 3
+random() < 2
+length(gen_random_uuid()::text)
+char_length('abc')
+strpos('headgate', 'g')
+date_trunc('year', now()) < now()
 2 IN (SELECT x FROM generate_series(1, 3) g(x))
 """
 
@@ -165,6 +216,27 @@ SELECT a.n, b.n FROM (VALUES (1), (2)) a(n) LEFT JOIN (VALUES (2)) b(n) USING (n
 SELECT a.n FROM (VALUES (1), (2)) a(n) JOIN (VALUES (2)) b(n) ON a.n = b.n
 SELECT u FROM unnest(ARRAY[3, 1]) u ORDER BY u
 SELECT 1 AS a UNION ALL SELECT 2 ORDER BY a
+WITH c AS (SELECT 7 AS q) SELECT q / 2, q / 2.0 FROM c
+WITH c AS (SELECT 7 AS q), d AS (SELECT * FROM c) SELECT q / 2 FROM d
+SELECT s.q / 2, s.r / 2 FROM (SELECT 7 AS q, 7::numeric(5,1) AS r) s
+SELECT q / 2 FROM (SELECT 7 AS q UNION ALL SELECT 9223372036854775807) s ORDER BY 1
+SELECT a / 2 FROM (SELECT 7, 'x') s(a, b)
+SELECT x / 2 FROM generate_series(1, 3) g(x) ORDER BY x
+SELECT g / 2 FROM generate_series(1, 3) g ORDER BY g
+SELECT u / 2 FROM unnest(ARRAY[3, 1]) u ORDER BY u
+SELECT n / 2, m / 2 FROM (VALUES (1, 1.5), (7, 2)) v(n, m) ORDER BY n
+SELECT n, l.d FROM (VALUES (1), (7)) v(n), LATERAL (SELECT n / 2 AS d) l ORDER BY n
+SELECT (SELECT v.n / 2 FROM (SELECT 1) s) FROM (VALUES (7)) v(n)
+SELECT sum(n) / 2, count(*) / 2, avg(n)::int, max(n) / 2, sum(n) / count(*) FROM (VALUES (1), (6)) v(n)
+WITH RECURSIVE t(n) AS (SELECT 7 UNION ALL SELECT n / 2 FROM t WHERE n > 1) SELECT sum(n), max(n) / 2 FROM t
+SELECT sum(n) OVER (ORDER BY n) / 2, row_number() OVER (ORDER BY n) / 2 FROM (VALUES (1), (6)) v(n) ORDER BY 1
+SELECT t[n], n FROM (VALUES (ARRAY['a', 'b'], 2)) v(t, n)
+VALUES (1, 'a'), (2, NULL)
+SELECT * FROM (VALUES (1, 'a')) v
+WITH c AS (VALUES (1, 'a')) SELECT column1 / 2, column2 FROM c
+SELECT column1 / 2 FROM (VALUES (7)) v
+SELECT generate_series(1, 3)
+SELECT d FROM generate_series(date '2026-01-01', date '2026-01-02', '1 day') g(d) ORDER BY d
 SELECT 1 UNION SELECT 1
 SELECT 1 EXCEPT SELECT 2
 WITH t AS (SELECT 1 AS a) SELECT a + 1 AS b FROM t

@@ -59,6 +59,13 @@ PAIRS = {
         "SELECT added AT TIME ZONE 'Asia/Tokyo' FROM t",
         "SELECT CAST(FROM_UTC_TIMESTAMP(added, 'Asia/Tokyo') AS TIMESTAMP_NTZ) AS `timezone` FROM t",
     ),
+    "a cast of an unknown type rounds what has fractions": (
+        "SELECT unheard_of(id)::int AS n FROM t",
+        "SELECT CASE WHEN TYPEOF(UNHEARD_OF(id)) IN ('double', 'float') THEN CAST(RINT(CAST(UNHEARD_OF(id) AS DOUBLE)) AS INT)"
+        " WHEN TYPEOF(UNHEARD_OF(id)) LIKE 'decimal%' THEN CAST(ROUND(CAST(UNHEARD_OF(id) AS DECIMAL(38, 18))) AS INT)"
+        " ELSE CAST(UNHEARD_OF(id) AS INT) END AS n FROM t",
+    ),
+    "of a column that no table has Spark tells": ("SELECT idd / 2 AS n FROM t", "SELECT idd / 2 AS n FROM t"),
     "rows in a row": (
         "SELECT x FROM generate_series(1, 3) g(x)",
         "SELECT x FROM (SELECT EXPLODE(SEQUENCE(1, 3)) AS `x`) AS `g`",
@@ -97,6 +104,11 @@ REFUSED = {
     "SELECT x::inet FROM t": "inet",
     "SELECT array_agg(id) OVER () FROM t": "window function",
     "SELECT 'x'::jsonb @> 'y' FROM t": "@>",
+    "SELECT id FROM t ORDER BY id FETCH FIRST 2 ROWS WITH TIES": "WITH TIES",
+    "SELECT name::char(3) FROM t": "char(n)",
+    "SELECT unheard_of(id) / 2 FROM t": "depends on the type",
+    "SELECT round(unheard_of(id)) FROM t": "depends on the type",
+    "SELECT substring(name from 'a.*') FROM t": "pattern",
 }
 
 

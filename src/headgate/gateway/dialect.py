@@ -15,7 +15,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
 from headgate.gateway.expression_types import ColumnType, typed
-from headgate.gateway.naming import name_columns
+from headgate.gateway.naming import WRITTEN_NAME, name_columns
 from headgate.gateway.parameters import literal
 from headgate.gateway.problems import NOT_SUPPORTED, SYNTAX, WireProblem
 from headgate.gateway.translating import translated
@@ -69,6 +69,8 @@ class _Parser(Postgres.Parser):  # type: ignore[misc, valid-type]
 
 class _FromPostgres(Postgres):
     Parser = _Parser
+    INDEX_OFFSET = 0  # indexes stay as they are written
+    ORIGINAL_NAME_META_KEY = WRITTEN_NAME
 
 
 def parse(text: str) -> exp.Expr:
@@ -113,6 +115,10 @@ def spark_text(
     for kind, why in _REFUSED.items():
         if tree.find(kind) is not None:
             raise WireProblem(NOT_SUPPORTED, f"{why}, which is not possible here")
+    if any(each.args.get("with_ties") for each in tree.find_all(exp.LimitOptions)):
+        raise WireProblem(
+            NOT_SUPPORTED, "FETCH … WITH TIES is not translated", hint="filter by rank() OVER (ORDER BY …)"
+        )
     tree = bound(tree, values)
     name_columns(tree)
     tree = rewritten(tree, _local)

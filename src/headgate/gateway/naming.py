@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from sqlglot import exp
 
 _UNNAMED = "?column?"
+WRITTEN_NAME = "written_name"
+"""Where a function keeps the name that the query calls it by."""
 
 
 def name_columns(tree: exp.Expr) -> None:
@@ -23,6 +25,9 @@ def name_columns(tree: exp.Expr) -> None:
 
 def _implied_name(node: exp.Expr) -> str | None:
     """The name of a column that the query does not name; None for one that it does."""
+    written = node.meta_get(WRITTEN_NAME)
+    if written is not None and not isinstance(node, exp.Alias | exp.Column):
+        return str(written).lower()
     match node:
         case exp.Alias() | exp.Column() | exp.Star() | exp.Aliases():
             return None
@@ -48,6 +53,8 @@ def _implied_name(node: exp.Expr) -> str | None:
         case (
             exp.RegexpLike() | exp.RegexpILike() | exp.ArrayContainsAll() | exp.ArrayContainedBy() | exp.ArrayOverlaps()
         ):
+            return _UNNAMED
+        case exp.JSONExtract() | exp.JSONExtractScalar() | exp.JSONBExtract() | exp.JSONBExtractScalar():
             return _UNNAMED
         case exp.Case():
             return "case"

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
-from headgate.gateway.expression_types import INTEGERS, TYPES, is_of, is_text
+from headgate.gateway.expression_types import INTEGERS, TYPES, is_text
 from headgate.gateway.parameters import from_text, literal
 from headgate.gateway.problems import NOT_SUPPORTED, WireProblem
 from headgate.gateway.translating_arrays import ARRAY_RULES
 from headgate.gateway.translating_times import TIME_RULES, Zone
+from headgate.gateway.translating_values import VALUE_RULES, cut, whole_number
 from headgate.gateway.types import ARRAYS, column_of_text
 
 Rule = Callable[[exp.Expr], exp.Expr]
 
-_WIDE = (TYPES.BIGINT, TYPES.UBIGINT)
 _TRUE, _FALSE = ("t", "true", "y", "yes", "on", "1"), ("f", "false", "n", "no", "off", "0")
 _GROUP = re.compile(r"(?<!\\)\((?!\?)")
 _UNKNOWN = frozenset(
@@ -32,32 +32,16 @@ _ANY_DIGITS = "decimal(38, 18)"
 
 
 def translated(node: exp.Expr, zone: Zone) -> exp.Expr:
-    """The node as Spark has it; what is below it is translated already."""
-    kind = type(node)
+    """The node as Spark has it, of the type that it had; what is below it is translated already."""
+    kind, made = type(node), node
     if kind in TIME_RULES:
-        node = TIME_RULES[kind](node, zone)
+        made = TIME_RULES[kind](node, zone)
     rule = RULES.get(kind)
-    return rule(node) if rule is not None and type(node) is kind else node
-
-
-def _divided(node: exp.Expr) -> exp.Expr:
-    """Whole numbers divide to whole numbers, as wide as they are."""
-    left, right = node.args["this"], node.expression
-    if not (is_of(left, INTEGERS) and is_of(right, INTEGERS)):
-        return node
-    made = exp.IntDiv(this=left, expression=right)
-    return made if is_of(left, _WIDE) or is_of(right, _WIDE) else exp.cast(exp.Paren(this=made), "int")
-
-
-def _truncated(node: exp.Expr) -> exp.Expr:
-    if node.args.get("decimals") is not None:
-        raise WireProblem(NOT_SUPPORTED, "trunc with a number of digits is not translated", hint="use round or floor")
-    return node
-
-
-def _logarithm(node: exp.Expr) -> exp.Expr:
-    """log(x) has the base 10."""
-    return node if node.args.get("expression") is not None else exp.Anonymous(this="LOG10", expressions=[node.this])
+    if rule is not None and type(made) is kind:
+        made = rule(made)
+    if made.type is None:
+        made.type = node.type
+    return made
 
 
 def _as_int(node: exp.Expr) -> exp.Expr:
@@ -130,6 +114,10 @@ def _cast(node: exp.Expr) -> exp.Expr:
     if kind == TYPES.DECIMAL and not to.expressions:
         # PostgreSQL's numeric has any number of digits.
         return exp.cast(node.this, _ANY_DIGITS)
+    if kind in INTEGERS:
+        return whole_number(node)
+    if kind in (TYPES.VARCHAR, TYPES.NVARCHAR, TYPES.CHAR, TYPES.NCHAR):
+        return cut(node)
     if kind in _UNKNOWN:
         raise WireProblem(
             "42704",
@@ -155,6 +143,18 @@ def _table(node: exp.Expr) -> exp.Expr:
     return _series(node) if isinstance(node.this, exp.GenerateSeries) else node
 
 
+def _values(node: exp.Expr) -> exp.Expr:
+    """VALUES (…), whose columns are column1, column2, …"""
+    rows, alias = node.expressions, node.args.get("alias")
+    if isinstance(node.parent, exp.In | exp.Insert) or (alias is not None and alias.columns):
+        return node
+    first = rows[0].expressions if isinstance(rows[0], exp.Tuple) else [rows[0]]
+    names = [exp.to_identifier(f"column{place}") for place in range(1, len(first) + 1)]
+    table = exp.to_identifier("values" if alias is None else alias.name, quoted=True)
+    made = exp.Values(expressions=rows, alias=exp.TableAlias(this=table, columns=names))
+    return made if isinstance(node.parent, exp.From | exp.Join) else exp.select("*").from_(made)
+
+
 def _series(node: exp.Expr) -> exp.Expr:
     """generate_series(a, b) in FROM."""
     series = node.this
@@ -163,6 +163,8 @@ def _series(node: exp.Expr) -> exp.Expr:
     columns = alias.columns if alias is not None else []
     column = columns[0].name if columns else table
     given = [series.args.get(place) for place in ("start", "end", "step")]
+    if len(given) == 3 and given[2] is not None and is_text(given[2]):
+        given[2] = exp.Interval(this=given[2])
     sequence = exp.Anonymous(this="SEQUENCE", expressions=[each for each in given if each is not None])
     select = exp.select(exp.alias_(exp.Anonymous(this="EXPLODE", expressions=[sequence]), column, quoted=True))
     return exp.Subquery(this=select, alias=exp.TableAlias(this=exp.to_identifier(table, quoted=True)))
@@ -170,10 +172,8 @@ def _series(node: exp.Expr) -> exp.Expr:
 
 RULES: Mapping[type[exp.Expr], Rule] = {
     **ARRAY_RULES,
+    **VALUE_RULES,
     exp.Cast: _cast,
-    exp.Div: _divided,
-    exp.Trunc: _truncated,
-    exp.Log: _logarithm,
     exp.WidthBucket: _as_int,
     exp.Window: _ranked,
     exp.RegexpReplace: _replaced,
@@ -181,4 +181,5 @@ RULES: Mapping[type[exp.Expr], Rule] = {
     exp.Decode: _encoded,
     exp.SimilarTo: _similar,
     exp.Table: _table,
+    exp.Values: _values,
 }

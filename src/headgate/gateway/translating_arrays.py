@@ -101,15 +101,14 @@ def _collected(node: exp.Expr) -> exp.Expr:
     if where is not None:
         found = exp.Filter(this=found, expression=where)
     ordered = _called("ARRAY_SORT", found.copy(), _comparison(order)) if order else found.copy()
-    values = _called("TRANSFORM", ordered, _lambda("e.x", "e"))
+    values = _called("TRANSFORM", ordered, _lambda(exp.column("x", "e"), "e"))
     return (
         exp.Case().when(exp.EQ(this=_called("SIZE", found), expression=exp.Literal.number(0)), exp.Null()).else_(values)
     )
 
 
-def _lambda(body: str | exp.Expr, *names: str) -> exp.Expr:
-    made = exp.column("x", "e") if isinstance(body, str) else body
-    return exp.Lambda(this=made, expressions=[exp.to_identifier(name) for name in names])
+def _lambda(body: exp.Expr, *names: str) -> exp.Expr:
+    return exp.Lambda(this=body, expressions=[exp.to_identifier(name) for name in names])
 
 
 def _comparison(order: list[exp.Expr]) -> exp.Expr:
@@ -117,9 +116,8 @@ def _comparison(order: list[exp.Expr]) -> exp.Expr:
     case = exp.Case()
     for place, each in enumerate(order):
         left, right = exp.column(f"k{place}", "a"), exp.column(f"k{place}", "b")
-        before, after = exp.Literal.number(1), exp.Literal.number(1)
         is_down, nulls_first = bool(each.args.get("desc")), bool(each.args.get("nulls_first"))
-        first, last = (exp.Neg(this=before), after)
+        first, last = exp.Neg(this=exp.Literal.number(1)), exp.Literal.number(1)
         case = case.when(
             exp.and_(left.copy().is_(exp.Null()), right.copy().is_(exp.Null()).not_()),
             (first if nulls_first else last).copy(),
@@ -131,6 +129,23 @@ def _comparison(order: list[exp.Expr]) -> exp.Expr:
         case = case.when(exp.LT(this=left.copy(), expression=right.copy()), (last if is_down else first).copy())
         case = case.when(exp.GT(this=left.copy(), expression=right.copy()), (first if is_down else last).copy())
     return _lambda(case.else_(exp.Literal.number(0)), "a", "b")
+
+
+def _element(node: exp.Expr) -> exp.Expr:
+    """array[n], which is NULL past the ends; array[m:n]."""
+    given, index = node.this, node.expressions[0]
+    if len(node.expressions) != 1 or is_text(index) or is_of(given, (TYPES.MAP, TYPES.STRUCT)):
+        return node
+    if not isinstance(index, exp.Slice):
+        return _called("GET", given.unnest(), exp.Sub(this=exp.Paren(this=index), expression=exp.Literal.number(1)))
+    if index.args.get("step") is not None:
+        raise WireProblem(NOT_SUPPORTED, "a part of an array has no steps here")
+    one = exp.Literal.number(1)
+    low, high = index.args.get("this"), index.args.get("expression")
+    begin = one.copy() if low is None else _called("GREATEST", low, one.copy())
+    end = _called("SIZE", given.copy()) if high is None else exp.Paren(this=high)
+    length = exp.Add(this=exp.Sub(this=end, expression=begin.copy()), expression=one)
+    return _called("SLICE", given, begin, _called("GREATEST", length, exp.Literal.number(0)))
 
 
 def _unnested(node: exp.Expr) -> exp.Expr:
@@ -162,4 +177,5 @@ ARRAY_RULES: Mapping[type[exp.Expr], ArrayRule] = {
     exp.ArrayAgg: _collected,
     exp.Filter: _collected,
     exp.Unnest: _unnested,
+    exp.Bracket: _element,
 }

@@ -204,6 +204,20 @@ def _casted(node: exp.Expr, zone: Zone) -> exp.Expr:
     return node
 
 
+def _series(node: exp.Expr, zone: Zone) -> exp.Expr:
+    """generate_series of dates is one of instants."""
+    for place in ("start", "end"):
+        if is_of(node.args[place], DATES):
+            if zone is not None:
+                raise WireProblem(
+                    NOT_SUPPORTED,
+                    "a series of dates is translated only while TimeZone is UTC",
+                    hint="cast its ends to timestamp, or SET TimeZone = 'UTC'",
+                )
+            node.set(place, _cast(node.args[place], "timestamp"))
+    return node
+
+
 def _today(node: exp.Expr, zone: Zone) -> exp.Expr:
     return node if zone is None else _cast(_local(exp.CurrentTimestamp(), zone), "date")
 
@@ -268,6 +282,7 @@ TIME_RULES: Mapping[type[exp.Expr], TimeRule] = {
     exp.Sub: _shifted,
     exp.Cast: _casted,
     exp.CurrentDate: _today,
+    **dict.fromkeys((exp.GenerateSeries, exp.ExplodingGenerateSeries), _series),
     exp.Anonymous: _formatted,
     exp.Between: _compared,
     exp.EQ: _compared,

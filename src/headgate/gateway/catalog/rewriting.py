@@ -46,6 +46,10 @@ _BUILT_IN = {
 }
 
 
+class _Indexed(DuckDB):
+    INDEX_OFFSET = 0  # indexes are as the query writes them, which is as DuckDB counts
+
+
 @dataclass(frozen=True)
 class Asking:
     """The connection that asks: its functions by name, each given the arguments."""
@@ -100,7 +104,7 @@ def duckdb_text(tree: exp.Expr, values: Sequence[object], asking: Asking) -> str
     name_columns(tree)
     tree = rewritten(tree, lambda node: _rewritten(node, asking))
     try:
-        return DuckDB().generate(tree, copy=False)
+        return _Indexed().generate(tree, copy=False)
     except (SqlglotError, ValueError) as error:
         raise WireProblem(
             NOT_SUPPORTED, f"this query of the catalog cannot be translated: {str(error).splitlines()[0]}"
