@@ -141,3 +141,29 @@ def test_a_subscription_gives_rows_and_then_changes(shop: Shop) -> None:
             with pytest.raises(psycopg.errors.QueryCanceled):
                 list(changes)
         assert reader.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_what_stands_before_a_views_query_is_kept_or_refused(connection: psycopg.Connection) -> None:
+    connection.execute(
+        "CREATE MATERIALIZED VIEW named (article, total) COMMENT 'by article' AS"
+        " SELECT item, sum(qty) / 2 AS qty FROM shop.sales WHERE sale < 50 GROUP BY item"
+    )
+    assert sorted(connection.execute("SELECT article, total FROM named").fetchall()) == [(1, 3), (2, 2)]
+    assert connection.execute("SELECT obj_description('named'::regclass, 'pg_class')").fetchone() == ("by article",)
+    connection.execute("DROP MATERIALIZED VIEW named")
+    for clause, said in (
+        ("(CONSTRAINT some EXPECT (qty > 0))", "CONSTRAINT"),
+        ("TBLPROPERTIES ('target_lag' = '10m')", "TBLPROPERTIES"),
+        ("WITH (fillfactor = 70)", "WITH"),
+    ):
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match=said):
+            connection.execute(f"CREATE MATERIALIZED VIEW never {clause} AS SELECT item, qty FROM shop.sales")
+    for wrong in (
+        "never (a, b, c) AS SELECT 1 AS x",
+        "never (a int) AS SELECT 1 AS x",
+        "never WHATEVER AS SELECT 1 AS x",
+    ):
+        with pytest.raises(psycopg.errors.SyntaxError):
+            connection.execute(f"CREATE MATERIALIZED VIEW {wrong}")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        connection.execute("SELECT * FROM never")

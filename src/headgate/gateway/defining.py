@@ -74,7 +74,10 @@ class Definer:
             )
         may_exist = words.take("IF", "NOT", "EXISTS")
         name = self._flow_name(words)
-        words.skip_to("AS")
+        columns = _column_list(words)
+        comment = words.string("a comment in quotes") if words.take("COMMENT") else None
+        if not words.take("AS"):
+            raise _not_carried(words)
         query = _without_data(statement.since(words.index))
 
         def create(work: Work) -> Done:
@@ -85,7 +88,9 @@ class Definer:
                 if not replaces:
                     raise WireProblem(DUPLICATE_TABLE, f'relation "{name}" already exists')
                 self._flows.query_of(name)
-            self._flows.change({name: self._spark(query)})
+            self._flows.change({name: _with_names(self._spark(query), columns)})
+            if comment is not None:
+                self._flows.afterwards(lambda: self._comments.set(name, "", comment))
             return Done(tag)
 
         return create
@@ -266,6 +271,57 @@ class Definer:
                 hint=f"flows are in the schema {FLOWS_SCHEMA}",
             )
         return name
+
+
+def _column_list(words: Words) -> tuple[str, ...]:
+    """The names in brackets behind a view's name; constraints are refused."""
+    if not words.take("("):
+        return ()
+    names = list[str]()
+    while not names or words.take(","):
+        if words.at("CONSTRAINT"):
+            raise _not_carried(words)
+        names.append(words.name("a column's name"))
+    if not words.take(")"):
+        raise words.error("expected ) or , : columns have their types from the query")
+    return tuple(names)
+
+
+def _not_carried(words: Words) -> WireProblem:
+    clause = words.statement.word(words.index)
+    if not clause or clause not in ("CONSTRAINT", "TBLPROPERTIES", "USING", "WITH", "TABLESPACE"):
+        return words.error("expected AS and a query")
+    return WireProblem(
+        NOT_SUPPORTED,
+        f"{clause} is not taken from clients",
+        hint=(
+            "flows with constraints and properties are defined in the project's files"
+            if clause in ("CONSTRAINT", "TBLPROPERTIES")
+            else "leave it out: storage is the project's"
+        ),
+        at=words.statement.place(words.index),
+    )
+
+
+def _with_names(query: str, names: tuple[str, ...]) -> str:
+    """A query in Spark's words whose first columns have these names."""
+    if not names:
+        return query
+    tree = parse_one(query, dialect="spark")
+    select = tree
+    while isinstance(select, exp.SetOperation | exp.Subquery):
+        select = select.this
+    if not isinstance(select, exp.Select) or any(each.is_star for each in select.expressions):
+        raise WireProblem(
+            NOT_SUPPORTED, "a list of columns is taken for a query that names its columns", hint="write them out"
+        )
+    if len(names) > len(select.expressions):
+        raise WireProblem("42601", "too many column names were specified")
+    named = [
+        exp.alias_(each.unalias(), name, quoted=True) for each, name in zip(select.expressions, names, strict=False)
+    ]
+    select.set("expressions", [*named, *select.expressions[len(named) :]])
+    return tree.sql(dialect="spark")
 
 
 def _local(parts: tuple[str, ...]) -> str:
