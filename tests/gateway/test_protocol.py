@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import random
@@ -14,18 +15,20 @@ import threading
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
 import pyarrow as pa
 import pytest
 
-from headgate.errors import DefiniteError
+from headgate.errors import Cancelled, DefiniteError
 from headgate.gateway.endpoint import Gateway
+from headgate.gateway.queries import Work
 from headgate.runtime.spark.partitions import AnswerPart, Batches
 from headgate.service import Server, ServiceLimits
 from headgate.service.listening import listen
+from headgate.service.queries import QueryRequest
 from headgate.warehouse.roles import Roles
 from tests.gateway.serving import Shop, served
 from tests.seed import SEED
@@ -253,6 +256,58 @@ def test_a_client_that_leaves_or_cancels_ends_its_query(tmp_path: Path) -> None:
             leaving.sendall(startup(user="a") + message(b"Q", b"SELECT wait\0"))
             assert warehouse.waiting.acquire(timeout=30)
         eventually(lambda: warehouse.cancelled == 2)
+
+
+def test_rows_on_their_way_are_cancelled(tmp_path: Path) -> None:
+    with serving(tmp_path) as (shop, _), psycopg.connect(shop.dsn, autocommit=True) as client:
+        with client.cursor() as cursor, cursor.copy("COPY (SELECT long) TO STDOUT") as copy:
+            copy.read()
+            client.cancel_safe()
+            with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
+                for _ in copy:
+                    pass
+        with client.cursor() as cursor:
+            rows = cursor.stream("SELECT long")
+            next(rows)
+            client.cancel_safe()
+            with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
+                list(rows)
+        assert client.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_queries_are_counted_by_their_outcome(tmp_path: Path) -> None:
+    with serving(tmp_path) as (shop, _), psycopg.connect(shop.dsn, autocommit=True) as client:
+        client.execute("SELECT 1")
+        with pytest.raises(psycopg.Error):
+            client.execute("SELECT wrong")
+        counted = shop.gateway._service.registry.get_sample_value
+        assert counted("headgate_queries_total", {"outcome": "ok"}) == 1
+        assert counted("headgate_queries_total", {"outcome": "failed"}) == 1
+
+
+def test_copies_and_cursors_have_no_limit_of_size(tmp_path: Path) -> None:
+    with serving(tmp_path, ServiceLimits(rows=1_000)) as (shop, _), psycopg.connect(shop.dsn) as client:
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="1,000 rows"):
+            client.execute("SELECT long")
+        client.rollback()
+        with client.cursor() as cursor, cursor.copy("COPY (SELECT long) TO STDOUT") as copy:
+            assert sum(bytes(part).count(b"\n") for part in copy) == LONG.num_rows
+        with client.cursor("declared") as cursor:
+            cursor.execute("SELECT long")
+            assert len(cursor.fetchall()) == LONG.num_rows
+
+
+def test_work_that_changes_something_is_waited_for() -> None:
+    async def changed() -> str:
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[Exception] = loop.create_future()
+        over.set_result(Cancelled("enough"))
+        done: asyncio.Future[str] = loop.create_future()
+        loop.call_later(0.3, done.set_result, "committed")
+        work = Work("1", "COMMIT", datetime.now(UTC), lambda: None)
+        return await QueryRequest(work, loop.time() - 1, 0.0, over, must_end=True).work(done)
+
+    assert asyncio.run(changed()) == "committed"
 
 
 def test_a_slow_reader_holds_nobody_up_and_is_given_up(tmp_path: Path) -> None:

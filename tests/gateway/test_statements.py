@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import asyncpg
 import psycopg
 import pytest
 
@@ -133,14 +136,71 @@ def test_a_subscription_gives_rows_and_then_changes(shop: Shop) -> None:
         with reader.cursor() as cursor:
             changes = cursor.stream("SUBSCRIBE TO shop.items")
             first = [next(changes) for _ in range(before)]
-            assert {row[3] for row in first} >= {"Ölkanne"} and all(row[1] == 1 for row in first)
+            assert {row[4] for row in first} >= {"Ölkanne"} and all(row[1] == 1 for row in first)
+            # The last row of a job says from where another subscription goes on.
+            assert [row[2] is None for row in first] == [True] * (before - 1) + [False]
             writer.execute("INSERT INTO shop.items (id, name) VALUES (50, 'new')")
-            job, weight, number, name, *_ = next(changes)
-            assert (weight, number, name) == (1, 50, "new") and job > first[0][0]
+            job, weight, position, number, name, *_ = next(changes)
+            assert (weight, number, name) == (1, 50, "new") and job > first[0][0] and position is not None
             reader.cancel_safe()
             with pytest.raises(psycopg.errors.QueryCanceled):
                 list(changes)
         assert reader.execute("SELECT 1").fetchone() == (1,)
+        # After a position come the changes that its reader has not seen, each once.
+        with (
+            reader.cursor() as cursor,
+            cursor.copy(f"COPY (SUBSCRIBE TO shop.items AS OF '{first[-1][2]}') TO STDOUT") as copy,
+        ):
+            line = bytes(copy.read()).decode().split("\t")
+            assert (line[0], line[1], line[3], line[4]) == (str(job), "1", "50", "new") and line[2] == position
+            reader.cancel_safe()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                copy.read()
+        with reader.transaction():
+            reader.execute(f"DECLARE c CURSOR FOR SUBSCRIBE TO shop.items AS OF '{first[-1][2]}'")
+            assert [row[3] for row in reader.execute("FETCH ALL c")] == [50]
+            writer.execute("INSERT INTO shop.items (id, name) VALUES (51, 'a'), (52, 'b')")
+            found = [row[3] for _ in range(2) for row in reader.execute("FETCH 1 c")]
+            assert sorted(found) == [51, 52]
+    assert shop.server._service.subscriptions._open == set()
+
+
+def test_a_subscription_has_no_place_of_a_query(shop: Shop) -> None:
+    async def follow() -> None:
+        connection = await asyncpg.connect(host="127.0.0.1", port=shop.port, user="tester", database="shop")
+        async with connection.transaction():
+            cursor = await connection.cursor("SUBSCRIBE TO sales_per_item")
+            rows = await cursor.fetch(2)
+            assert {row["item"] for row in rows} <= {1, 2, 9} and {row["__weight"] for row in rows} == {1}
+            assert not shop.server._service.queries.running
+            assert len(shop.server._service.subscriptions._open) == 1
+        assert not shop.server._service.subscriptions._open
+        await connection.close()
+
+    asyncio.run(follow())
+
+
+def test_a_transaction_keeps_what_it_says(shop: Shop) -> None:
+    with psycopg.connect(shop.dsn, autocommit=True) as connection:
+        for begin in ("BEGIN READ ONLY", "START TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"):
+            for change in (
+                "INSERT INTO shop.sales VALUES (1, 1, 1)",
+                "DROP MATERIALIZED VIEW top_items",
+                "COPY shop.sales FROM STDIN",
+            ):
+                connection.execute(begin)
+                with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="read-only transaction"):
+                    connection.execute(change)
+                connection.execute("ROLLBACK")
+        with connection.transaction():
+            connection.execute("SELECT count(*) FROM shop.sales CURRENCY BOUND 1 HOUR")
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="first query"), connection.transaction():
+                connection.execute("SELECT count(*) FROM shop.sales CURRENCY BOUND 0 SEC")
+        assert connection.execute("SELECT set_config('max_staleness', '10m', false)").fetchone() == ("10m",)
+        assert connection.execute("SHOW max_staleness").fetchone() == ("10m",)
+        assert connection.execute("SELECT current_setting('max_staleness')").fetchone() == ("10m",)
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            connection.execute("SELECT set_config('max_staleness', 'soon', false)")
 
 
 def test_what_stands_before_a_views_query_is_kept_or_refused(connection: psycopg.Connection) -> None:

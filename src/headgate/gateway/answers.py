@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from headgate.delta.changes import WEIGHT
 from headgate.gateway.types import TEXT, WireColumn
 from headgate.scheduling.receipt import Receipt
-from headgate.scheduling.subscription import Subscription
+from headgate.scheduling.subscription import JobChanges, Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class CopyOptions:
 class CopyOut:
     """COPY … TO STDOUT."""
 
-    fetched: Fetched
+    fetched: Fetched | Followed
     options: CopyOptions
 
 
@@ -62,30 +62,52 @@ class CopyIn:
     options: CopyOptions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Followed:
-    """SUBSCRIBE: rows that go on coming until the client has enough."""
+    """SUBSCRIBE: rows that go on coming until the client has enough. Every row has its job and its weight; the last one of a job
+    has the position from which another subscription goes on (`AS OF`), and stands alone, of weight 0, if the job has no rows."""
 
     columns: tuple[WireColumn, ...]
     subscription: Subscription
+    release: Callable[[], None]
+    _held: pa.RecordBatch | None = field(default=None, init=False)
 
-    def next(self, seconds: float) -> pa.RecordBatch | None:
-        """The changes that came: their job, their weight, and the rows. None when none came in time."""
-        piece = self.subscription.next(seconds)
-        if piece is None:
-            return None
-        rows = piece.rows.combine_chunks()
-        jobs = pa.array([int(piece.job)] * rows.num_rows, pa.int64())
-        weights = rows.column(WEIGHT)
-        found = pa.table(
-            [jobs, weights, *rows.drop_columns([WEIGHT]).columns], names=[column.name for column in self.columns]
-        )
-        batches = found.combine_chunks().to_batches()
-        return (
-            batches[0]
-            if batches
-            else pa.RecordBatch.from_arrays([pa.array([], field.type) for field in found.schema], schema=found.schema)
-        )
+    def next(self, seconds: float, most: int | None = None) -> pa.RecordBatch | None:
+        """The changes that came, at most so many; None when none came in time."""
+        batch, self._held = self._held, None
+        if batch is None:
+            piece = self.subscription.next(seconds)
+            if piece is None:
+                return None
+            batch = self._batch(piece)
+        if most is not None and batch.num_rows > most:
+            self._held = batch.slice(most)
+            batch = batch.slice(0, most)
+        return batch
+
+    def close(self) -> None:
+        self.release()
+
+    def _batch(self, piece: JobChanges) -> pa.RecordBatch:
+        rows = piece.rows
+        if piece.position is not None and not rows.num_rows:
+            nothing = [
+                pa.array([0 if name == WEIGHT else None], rows.schema.field(name).type) for name in rows.column_names
+            ]
+            rows = pa.table(nothing, names=rows.column_names)
+        count = rows.num_rows
+        positions = [None] * count
+        if count:
+            positions[-1] = piece.position
+        arrays = [
+            pa.array([int(piece.job)] * count, pa.int64()),
+            rows.column(WEIGHT),
+            pa.array(positions, pa.string()),
+            *rows.drop_columns([WEIGHT]).columns,
+        ]
+        found = pa.table(arrays, names=[column.name for column in self.columns]).combine_chunks()
+        batches = found.to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=found.schema)
 
 
 _PART_ROWS = 16_384
@@ -98,7 +120,7 @@ Result = Fetched | Done | CopyOut | CopyIn | Followed
 def rows_of(columns: Sequence[tuple[str, int]], rows: Sequence[Sequence[object]], command: str = "SELECT") -> Fetched:
     """Rows that were made here; their values are texts, numbers or None."""
     arrays = [
-        pa.array([None if row[place] is None else row[place] for row in rows], pa.string() if oid == TEXT else None)
+        pa.array([row[place] for row in rows], pa.string() if oid == TEXT else None)
         for place, (_, oid) in enumerate(columns)
     ]
     batch = pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in columns])
@@ -130,6 +152,12 @@ class RowCursor:
         self._held = batch.slice(part.num_rows) if part.num_rows < batch.num_rows else None
         self.taken += part.num_rows
         return part
+
+    def parts(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """So many of the next rows, taken as they are asked for."""
+        while rows > 0 and (part := self.take(rows)) is not None:
+            rows -= part.num_rows
+            yield part
 
     @property
     def is_done(self) -> bool:

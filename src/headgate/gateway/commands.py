@@ -85,8 +85,11 @@ class SettingCommands:
         if name == "receipt":
             receipt = self._reading.receipt
             return rows_of([("receipt", TEXT)], [] if receipt is None else [(str(receipt),)], "SHOW")
-        value = self._freshness(name) if name in FRESHNESS else self._settings[name]
-        return rows_of([(shown_name(name), TEXT)], [(value,)], "SHOW")
+        return rows_of([(shown_name(name), TEXT)], [(self.value_of(name),)], "SHOW")
+
+    def value_of(self, name: str) -> str:
+        """What holds for the connection."""
+        return self._freshness(name) if name in FRESHNESS else self._settings[name]
 
     def _freshness(self, name: str) -> str:
         """What holds for the connection's queries."""

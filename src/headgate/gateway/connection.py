@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+import pyarrow as pa
 from pygwire import ConnectionPhase, TransactionStatus
 from pygwire.messages import (
     BackendKeyData,
@@ -43,14 +46,22 @@ from pygwire.messages import (
     Terminate,
 )
 
-from headgate.errors import Cancelled, HeadgateError
+from headgate.errors import Cancelled
 from headgate.gateway.answers import CopyIn, CopyOut, Done, Fetched, Followed, Result, RowCursor
-from headgate.gateway.copying import copy_out
+from headgate.gateway.copying import copy_lines, copy_out
 from headgate.gateway.describing import has_rows
 from headgate.gateway.parameters import decode
 from headgate.gateway.prepared import Portal
-from headgate.gateway.problems import PROTOCOL, UNKNOWN_CURSOR, FatalProblem, WireProblem, error_message, notice
-from headgate.gateway.queries import Made, Work
+from headgate.gateway.problems import (
+    NOT_SUPPORTED,
+    PROTOCOL,
+    UNKNOWN_CURSOR,
+    FatalProblem,
+    WireProblem,
+    error_message,
+    notice,
+)
+from headgate.gateway.queries import Work
 from headgate.gateway.reading import is_query
 from headgate.gateway.rows import data_rows
 from headgate.gateway.session import WireSession
@@ -79,15 +90,39 @@ class WireConnection:
         self.key = secrets.token_bytes(4)
         self._over: asyncio.Future[Exception] | None = None
         self._work: Work | None = None
-        self._is_cancelled = False
+        self._is_at_work = False
+        self._ended_by: Exception | None = None
+        """Why the statement that runs is to end, from its first step until its last row is sent."""
         self._sent: tuple[str, int] = "", 0
         """The client's text, and where the statement that runs begins in it."""
 
     def cancel(self, problem: Exception | None = None) -> None:
-        """Ends the statement that runs."""
-        self._is_cancelled = True
+        """Ends the statement that runs, if there is one."""
+        if not self._is_at_work:
+            return
+        self._ended_by = problem or Cancelled("canceling statement due to user request")
         if self._over is not None and not self._over.done():
-            self._over.set_result(problem or Cancelled("canceling statement due to user request"))
+            self._over.set_result(self._ended_by)
+
+    @contextmanager
+    def _statement(self) -> Iterator[None]:
+        """Inside the block a statement can be cancelled, and has the time of `statement_timeout`."""
+        timeout = self.session.commands.statement_timeout
+        timer = None
+        if timeout is not None:
+            late = Cancelled("canceling statement due to statement timeout")
+            timer = asyncio.get_running_loop().call_later(timeout, self.cancel, late)
+        self._is_at_work, self._ended_by = True, None
+        try:
+            yield
+        finally:
+            self._is_at_work = False
+            if timer is not None:
+                timer.cancel()
+
+    def _go_on(self) -> None:
+        if self._ended_by is not None:
+            raise self._ended_by
 
     async def run(self) -> None:
         """Answers until the client leaves."""
@@ -119,7 +154,7 @@ class WireConnection:
 
     async def _simple(self, text: str) -> None:
         self.session.prepared.close("")
-        self.session.cursors.portals.pop("", None)
+        self.session.cursors.drop("")
         self._sent = text, 0
         try:
             statements = split(text)
@@ -127,9 +162,9 @@ class WireConnection:
                 self._transport.put(EmptyQueryResponse())
             for statement in statements:
                 self._sent = text, statement.begins
-                result = await self._result(statement.text, self.session.begin(statement))
-                await self._tell(result)
-        except (HeadgateError, Exception) as error:
+                with self._statement():
+                    await self._tell(await self._result(statement))
+        except Exception as error:
             self._failed(error)
 
     async def _tell(self, result: Result) -> None:
@@ -180,14 +215,16 @@ class WireConnection:
                 case Bind():
                     self._bind(message)
                 case Describe():
-                    await self._describe(message)
+                    with self._statement():
+                        await self._describe(message)
                 case Execute():
-                    await self._execute(message)
+                    with self._statement():
+                        await self._execute(message)
                 case Close():
                     if message.kind == "S":
                         self.session.prepared.close(message.name)
                     else:
-                        self.session.cursors.portals.pop(message.name, None)
+                        self.session.cursors.drop(message.name)
                     self._transport.put(CloseComplete())
                 case Flush():
                     await self._transport.flush()
@@ -196,7 +233,7 @@ class WireConnection:
                 case _:
                     raise FatalProblem(PROTOCOL, f"unexpected message {type(message).__name__}")
             return True
-        except (HeadgateError, Exception) as error:
+        except Exception as error:
             self._failed(error)
         # The client may wait for the answer before it says Sync.
         await self._transport.flush()
@@ -224,6 +261,7 @@ class WireConnection:
             decode(body, oid if form == 1 or said else 0 if inferred_text(oid) else oid, form == 1)
             for body, form, oid, said in zip(message.param_values, each, [*oids, *[0] * count], known, strict=False)
         ]
+        self.session.cursors.drop(message.portal)
         self.session.cursors.portals[message.portal] = Portal(prepared, tuple(values), tuple(message.result_formats))
         self._transport.put(BindComplete())
 
@@ -257,7 +295,7 @@ class WireConnection:
     async def _fetched(self, portal: Portal, statement: Statement) -> None:
         """Has the portal's statement done, if it is not."""
         if portal.result is None:
-            portal.result = await self._result(statement.text, self.session.begin(statement, portal.values))
+            portal.result = await self._result(statement, portal.values)
             if isinstance(portal.result, Fetched):
                 portal.cursor = RowCursor(portal.result)
 
@@ -269,7 +307,9 @@ class WireConnection:
             return
         await self._fetched(portal, statement)
         if isinstance(portal.result, Followed):
-            await self._follow(portal.result, _formats(portal.formats, len(portal.result.columns)))
+            formats = _formats(portal.formats, len(portal.result.columns))
+            await self._follow(portal.result, formats, message.max_rows)
+            self._transport.put(PortalSuspended())
             return
         if portal.cursor is None:
             assert portal.result is not None
@@ -290,6 +330,7 @@ class WireConnection:
         columns = cursor.fetched.columns
         left = most or cursor.fetched.rows
         while left > 0 and not cursor.is_done:
+            self._go_on()
 
             def part(left: int = left) -> tuple[memoryview, int]:
                 batch = cursor.take(left)
@@ -303,28 +344,56 @@ class WireConnection:
             self._gateway.metrics.rows.inc(count)
             await self._transport.send(data)
 
-    async def _follow(self, result: Followed, formats: Sequence[int]) -> None:
-        """Sends changes as they come, until the client cancels or leaves."""
-        self._is_cancelled = False
-        try:
-            while not self._is_cancelled:
-                batch = await self._in_thread("SUBSCRIBE", lambda work: result.next(_LOOK_SECONDS))
-                if batch is not None and batch.num_rows:
-                    self._gateway.metrics.rows.inc(batch.num_rows)
-                    await self._transport.send(data_rows(batch, result.columns, formats))
+    async def _follow(self, result: Followed, formats: Sequence[int], most: int = 0) -> None:
+        """Sends changes as they come, until there are so many, or (0) until the client cancels or leaves."""
+        async with self._closing(result, is_kept=most > 0):
+            async for batch in self._changes(result, most):
+                await self._transport.send(data_rows(batch, result.columns, formats))
                 await self._transport.flush()
-            raise Cancelled("canceling statement due to user request")
+
+    @asynccontextmanager
+    async def _closing(self, result: Followed, *, is_kept: bool = False) -> AsyncIterator[None]:
+        """Closes the subscription after the block, or only when the block fails."""
+        try:
+            yield
+        except BaseException:
+            is_kept = False
+            raise
         finally:
-            await self._gateway.in_thread(result.subscription.close)
+            if not is_kept:
+                await self._gateway.in_thread(result.close)
+
+    async def _changes(self, result: Followed, most: int = 0) -> AsyncIterator[pa.RecordBatch]:
+        """A subscription's changes, at most so many if that is not 0; it has a place of its own, none of the queries'."""
+        left = most or None
+        while left is None or left > 0:
+            self._go_on()
+            batch = await self._gateway.in_thread(partial(result.next, _LOOK_SECONDS, left))
+            if batch is None:
+                await self._transport.flush()
+            elif batch.num_rows:
+                left = None if left is None else left - batch.num_rows
+                self._gateway.metrics.rows.inc(batch.num_rows)
+                yield batch
 
     async def _copy_out(self, result: CopyOut) -> None:
-        is_binary = result.options.form == "binary"
-        self._transport.put(CopyOutResponse(int(is_binary), [int(is_binary)] * len(result.fetched.columns)))
-        parts = copy_out(result.fetched, result.options)
+        is_binary, found = result.options.form == "binary", result.fetched
+        if isinstance(found, Followed) and is_binary:
+            found.close()
+            raise WireProblem(NOT_SUPPORTED, "a subscription is copied as text or CSV")
+        self._transport.put(CopyOutResponse(int(is_binary), [int(is_binary)] * len(found.columns)))
+        if isinstance(found, Followed):
+            async with self._closing(found):
+                async for batch in self._changes(found):
+                    await self._transport.send(copy_lines(batch, found.columns, result.options))
+                    await self._transport.flush()
+            return
+        parts = copy_out(found, result.options)
         while (data := await self._gateway.in_thread(lambda: next(parts, None))) is not None:
+            self._go_on()
             await self._transport.send(data)
-        self._gateway.metrics.rows.inc(result.fetched.rows)
-        self._transport.put(CopyDone(), CommandComplete(f"COPY {result.fetched.rows}"))
+        self._gateway.metrics.rows.inc(found.rows)
+        self._transport.put(CopyDone(), CommandComplete(f"COPY {found.rows}"))
 
     async def _copy_in(self, result: CopyIn) -> None:
         is_binary = result.options.form == "binary"
@@ -334,6 +403,7 @@ class WireConnection:
         too_large = False
         while True:
             message = await self._transport.message(ConnectionPhase.COPY_IN)
+            self._go_on()
             match message:
                 case CopyData():
                     too_large = too_large or len(data) + len(message.data) > _MOST_COPIED
@@ -350,35 +420,38 @@ class WireConnection:
         if too_large:
             raise WireProblem("54000", f"one COPY takes at most {_MOST_COPIED >> 20} MB", hint="copy in parts")
         made = self.session.writing.copied(result, bytes(data))
-        self._done(_as_done(await self._result("COPY", made)))
+        self._done(_as_done(await self._in_thread("COPY", made, must_end=True)))
 
     # work
 
-    async def _result(self, text: str, begun: Result | Made) -> Result:
+    async def _result(self, statement: Statement, values: Sequence[object] = ()) -> Result:
+        """What a statement comes to; queries are counted as those over HTTP are."""
+        begun = self.session.begin(statement, values)
         if not callable(begun):
             return begun
-        return await self._in_thread(text, begun)
+        queries = self._gateway.queries
+        try:
+            result = await self._in_thread(statement.text, begun, must_end=self.session.changes(statement))
+        except Exception as error:
+            if is_query(statement):
+                queries.count(None, error)
+            raise
+        answered = result.fetched if isinstance(result, CopyOut) else result
+        if isinstance(answered, Fetched) and answered.command == "SELECT":
+            queries.count(answered, None)
+        return result
 
-    async def _in_thread(self, text: str, make: Callable[[Work], Found]) -> Found:
+    async def _in_thread(self, text: str, make: Callable[[Work], Found], *, must_end: bool = False) -> Found:
         """What work in a thread comes to; ends when the client goes or cancels."""
+        self._go_on()
         work = self._work = self._gateway.work(text, self.session.cancel)
         queries = self._gateway.queries
-        with queries.taken(work) as request:
+        with queries.taken(work, must_end=must_end) as request:
             self._over = request.over
-            timeout = self.session.commands.statement_timeout
-            timer = (
-                None
-                if timeout is None
-                else asyncio.get_running_loop().call_later(
-                    timeout, self.cancel, Cancelled("canceling statement due to statement timeout")
-                )
-            )
             try:
                 return await queries.made(request, lambda: make(work))
             finally:
                 self._over = None
-                if timer is not None:
-                    timer.cancel()
 
 
 def inferred_text(oid: int) -> bool:

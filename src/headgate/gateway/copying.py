@@ -130,13 +130,17 @@ def copy_out(fetched: Fetched, options: CopyOptions) -> Iterator[memoryview]:
         if first is not None:
             yield copy_data(pa.array([COPY_TRAILER], pa.binary()))
         return
-    is_csv = options.form == "csv"
     if options.header:
         names = [column.name for column in fetched.columns]
         yield copy_data(pa.array([_header(names, options)]))
     while (batch := cursor.take(fetched.rows)) is not None:
-        lines = copy_text_rows(batch, fetched.columns, options.delimiter, options.null, is_csv, options.quote)
-        yield copy_data(lines)
+        yield copy_lines(batch, fetched.columns, options)
+
+
+def copy_lines(batch: pa.RecordBatch, columns: Sequence[WireColumn], options: CopyOptions) -> memoryview:
+    """Rows as CopyData messages in the form of text or CSV."""
+    is_csv = options.form == "csv"
+    return copy_data(copy_text_rows(batch, columns, options.delimiter, options.null, is_csv, options.quote))
 
 
 def _header(names: Sequence[str], options: CopyOptions) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from headgate.gateway.answers import Done, Fetched, Result, RowCursor
+import pyarrow as pa
+
+from headgate.gateway.answers import Done, Fetched, Followed, Result, RowCursor
 from headgate.gateway.prepared import Begin, Portal, PreparedStatement
 from headgate.gateway.problems import DUPLICATE_CURSOR, NO_TRANSACTION, UNKNOWN_CURSOR, WireProblem
 from headgate.gateway.queries import Made, Work
@@ -14,6 +16,8 @@ from headgate.gateway.types import WireColumn
 from headgate.gateway.words import Words
 
 _BACKWARDS = ("PRIOR", "FIRST", "LAST", "ABSOLUTE", "RELATIVE", "BACKWARD")
+_FETCH_SECONDS = 1.0
+"""How long FETCH waits for a subscription's next changes."""
 _KINDS = (("BINARY",), ("INSENSITIVE",), ("ASENSITIVE",), ("NO", "SCROLL"), ("SCROLL",))
 
 
@@ -26,13 +30,25 @@ class Cursors:
         self.portals: dict[str, Portal] = {}
 
     def end_transaction(self) -> None:
-        self.portals = {name: portal for name, portal in self.portals.items() if portal.has_hold}
+        for name in [name for name, portal in self.portals.items() if not portal.has_hold]:
+            self.drop(name)
 
-    def find(self, name: str) -> RowCursor:
+    def drop(self, name: str) -> None:
+        """Forgets a portal, if there is one of this name, and ends the subscription that it may have."""
+        found = self.portals.pop(name, None)
+        if found is not None:
+            found.close()
+
+    def clear(self) -> None:
+        for name in list(self.portals):
+            self.drop(name)
+
+    def find(self, name: str) -> RowCursor | Followed:
         found = self.portals.get(name)
-        if found is None or found.cursor is None:
+        rows = None if found is None else found.result if isinstance(found.result, Followed) else found.cursor
+        if rows is None:
             raise WireProblem(UNKNOWN_CURSOR, f'cursor "{name}" does not exist')
-        return found.cursor
+        return rows
 
     def declare(self, statement: Statement, values: Sequence[object]) -> Made:
         """DECLARE name [BINARY] [NO SCROLL] CURSOR [WITH HOLD] FOR query."""
@@ -56,9 +72,13 @@ class Cursors:
         make = self._begin(found[0], values)
 
         def declare(work: Work) -> Done:
-            fetched = rows_of_result(make(work) if callable(make) else make)
-            cursor = RowCursor(replace(fetched, is_binary=is_binary))
+            work.is_streamed = True
+            result = make(work) if callable(make) else make
             prepared = PreparedStatement(found[0].text, found[0])
+            if isinstance(result, Followed):
+                self.portals[name] = Portal(prepared, result=result, has_hold=has_hold)
+                return Done("DECLARE CURSOR")
+            cursor = RowCursor(replace(rows_of_result(result), is_binary=is_binary))
             self.portals[name] = Portal(prepared, result=cursor.fetched, cursor=cursor, has_hold=has_hold)
             return Done("DECLARE CURSOR")
 
@@ -70,30 +90,46 @@ class Cursors:
         cursor, is_move = self.find(name), statement.word(0) == "MOVE"
 
         def fetch(work: Work) -> Result:
-            left, parts = cursor.fetched.rows - cursor.taken if count is None else count, []
-            while left > 0 and (part := cursor.take(left)) is not None:
-                parts.append(part)
-                left -= part.num_rows
-            rows = sum(part.num_rows for part in parts)
-            found = replace(cursor.fetched, batches=parts, rows=rows, command="FETCH", receipt=None)
-            return Done(f"MOVE {rows}") if is_move else found
+            if isinstance(cursor, Followed):
+                parts = list(_arrived(cursor, count))
+                rows = sum(part.num_rows for part in parts)
+                return Done(f"MOVE {rows}") if is_move else Fetched(cursor.columns, parts, rows, "FETCH")
+            left = cursor.fetched.rows - cursor.taken
+            rows = left if count is None else min(count, left)
+            if is_move:
+                for _ in cursor.parts(rows):
+                    work.go_on()
+                return Done(f"MOVE {rows}")
+            return replace(cursor.fetched, batches=cursor.parts(rows), rows=rows, command="FETCH", receipt=None)
 
         return fetch
 
     def columns(self, statement: Statement) -> tuple[WireColumn, ...]:
         """Those that FETCH will have."""
-        return self.find(parse_fetch(statement)[1]).fetched.columns
+        found = self.find(parse_fetch(statement)[1])
+        return found.columns if isinstance(found, Followed) else found.fetched.columns
 
     def close(self, statement: Statement) -> Done:
         words = Words(statement, 1)
         if words.take("ALL"):
-            self.portals.clear()
+            self.clear()
             return Done("CLOSE CURSOR ALL")
         name = words.name()
         words.end()
         self.find(name)
-        del self.portals[name]
+        self.drop(name)
         return Done("CLOSE CURSOR")
+
+
+def _arrived(followed: Followed, count: int | None) -> Iterator[pa.RecordBatch]:
+    """The changes that have come, at most so many; the first of them are waited for, but not long."""
+    wait, left = _FETCH_SECONDS, count
+    while left is None or left > 0:
+        batch = followed.next(wait, left)
+        if batch is None:
+            return
+        yield batch
+        wait, left = 0.0, None if left is None else left - batch.num_rows
 
 
 def rows_of_result(result: Result) -> Fetched:

@@ -11,7 +11,6 @@ from headgate.gateway.cursors import Cursors, rows_of_result
 from headgate.gateway.dialect import parameters_of, table_name
 from headgate.gateway.parameters import NullOf
 from headgate.gateway.prepared import Begin, PreparedStatement, PreparedStatements
-from headgate.gateway.problems import NOT_SUPPORTED, WireProblem
 from headgate.gateway.producing import columns_of_table, inserted
 from headgate.gateway.queries import Work
 from headgate.gateway.reading import QueryReader, is_query, is_told, parsed, split_query
@@ -115,7 +114,7 @@ class Describer:
             case "SHOW":
                 return lambda work: (WireColumn(shown_name(parse_show(statement)), TEXT),)
             case "SUBSCRIBE":
-                raise WireProblem(NOT_SUPPORTED, "SUBSCRIBE cannot be described before it runs")
+                return lambda work: self._reading.subscribed_columns(statement)
             case "FETCH":
                 return lambda work: self._cursors.columns(statement)
             case "EXECUTE":

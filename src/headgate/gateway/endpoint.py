@@ -117,6 +117,11 @@ class Gateway:
             except TimeoutError:
                 self.metrics.refused.inc()
                 return
+            except ClientGone:
+                raise
+            except Exception:
+                self.metrics.refused.inc()
+                raise
             if connection is not None:
                 if isinstance(protocol, WireProtocol):
                     protocol.on_lost = lambda: connection.cancel(ClientGone())
@@ -126,7 +131,6 @@ class Gateway:
         except asyncio.CancelledError:
             await self._say(transport, FatalProblem("57P01", "terminating connection: the service stops"))
         except Exception as error:
-            self.metrics.refused.inc()
             if not isinstance(error, FatalProblem):
                 error = _fatal(error)
             await self._say(transport, error)
@@ -150,7 +154,17 @@ class Gateway:
         client = await self._authenticator.authenticated(transport, message, roles)
         catalog, comments = self._catalog(warehouse, roles)
         number, limits = next(self._numbers), self._service.limits
-        session = WireSession(warehouse, limits, catalog, comments, roles, client.user, client.can, number)
+        session = WireSession(
+            warehouse,
+            limits,
+            catalog,
+            comments,
+            roles,
+            client.user,
+            client.can,
+            number,
+            self._service.subscriptions,
+        )
         _begin_with(session, client)
         return WireConnection(self, transport, session, number)
 

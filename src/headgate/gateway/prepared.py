@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from headgate.gateway.answers import Done, Result, RowCursor
+from headgate.gateway.answers import Done, Followed, Result, RowCursor
 from headgate.gateway.problems import DUPLICATE_STATEMENT, SYNTAX, UNKNOWN_STATEMENT, WireProblem
 from headgate.gateway.queries import Made
 from headgate.gateway.statements import Statement, split
@@ -38,6 +38,10 @@ class Portal:
     cursor: RowCursor | None = None
     has_hold: bool = False
     """Whether it outlives its transaction."""
+
+    def close(self) -> None:
+        if isinstance(self.result, Followed):
+            self.result.close()
 
 
 class PreparedStatements:
@@ -95,6 +99,11 @@ class PreparedStatements:
         if prepared.statement is None:
             return Done("EXECUTE")
         return self._begin(prepared.statement, _arguments(words) if not words.is_at_end else ())
+
+    def named_by(self, statement: Statement) -> Statement | None:
+        """The statement that an EXECUTE names."""
+        found = self._known.get(Words(statement, 1).name("a statement's name"))
+        return None if found is None else found.statement
 
     def deallocate(self, statement: Statement) -> Done:
         words = Words(statement, 1)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from headgate.scheduling.session import Answer, Session
 
 _SHOWN_TEXT = 500
+_IN_FILES = ReadLimit(bytes=1 << 62)
+"""A limit, which nothing reaches: with one, what is large waits in files."""
 
 
 class Work:
@@ -39,6 +41,8 @@ class Work:
         self._text = text
         self.at = at
         self.phase = "waiting"
+        self.is_streamed = False
+        """Whether the rows go to a cursor or a copy, which have no limit of size."""
         self.ran = ""
         """What Spark was given."""
         self._began = time.monotonic()
@@ -99,18 +103,18 @@ def read_answer(
                     opened.enter_context(answer)
             work.phase = "reading"
             work.go_on()
-            batches = answer.read(ReadLimit(limits.rows + 1, limits.bytes))
+            batches = answer.read(_IN_FILES if work.is_streamed else ReadLimit(limits.rows + 1, limits.bytes))
             columns = columns_of(answer.schema)
             receipt = None if receipt is None else answer.receipt
     except (PySparkException, Py4JError) as error:
         raise query_problem(error, text) from None
     work.phase = "sending"
-    if batches.is_cut or batches.rows > limits.rows:
+    if not work.is_streamed and (batches.is_cut or batches.rows > limits.rows):
         most = format_size(limits.bytes) if batches.is_cut else f"{limits.rows:,} rows"
         raise WireProblem(
             "54000",
             f"the answer has more than {most}, which is the service's limit",
-            hint="add LIMIT to the query, ask for fewer columns, or read the Delta tables themselves",
+            hint="add LIMIT to the query, ask for fewer columns, or use COPY (…) TO STDOUT or a cursor, which have no limit",
         )
     return Fetched(columns, batches, batches.rows, receipt=receipt)
 

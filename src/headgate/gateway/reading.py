@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import Protocol
 
 from sqlglot import exp
 
@@ -18,10 +19,11 @@ from headgate.gateway.queries import Made, Work, read_answer
 from headgate.gateway.settings import VERSION, ConnectionSettings
 from headgate.gateway.statements import Statement
 from headgate.gateway.transactions import Transactions
-from headgate.gateway.types import TEXT, WireColumn, columns_of, in_zone
+from headgate.gateway.types import INT8, TEXT, WireColumn, columns_of, in_zone
 from headgate.gateway.words import Words
 from headgate.scheduling.receipt import Receipt
 from headgate.scheduling.session import Session
+from headgate.scheduling.subscription import Subscription
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.limits import ServiceLimits
 from headgate.sql.subscribing import parse_subscribe
@@ -55,6 +57,14 @@ def split_query(text: str) -> tuple[str, str]:
     return query, text[len(query) :].strip()
 
 
+class SubscriptionPlaces(Protocol):
+    """Who counts the subscriptions that are open, on every surface."""
+
+    def admit(self, subscription: Subscription) -> None: ...
+
+    def release(self, subscription: Subscription) -> None: ...
+
+
 class QueryReader:
     """Reads for one connection."""
 
@@ -66,6 +76,7 @@ class QueryReader:
         settings: ConnectionSettings,
         transactions: Transactions,
         who: Mapping[str, object],
+        subscriptions: SubscriptionPlaces,
     ) -> None:
         """`who`: the functions of the connection that have one value, by name."""
         self._warehouse = warehouse
@@ -74,6 +85,10 @@ class QueryReader:
         self._settings = settings
         self._transactions = transactions
         self._who = who
+        self._subscriptions = subscriptions
+        self.apply_setting: Callable[[str, str | None, bool], object] = lambda name, value, is_local: None
+        self.shown_setting: Callable[[str], str] = settings.__getitem__
+        """What SET and SHOW do, for the functions that do the same."""
         self.session: Session = warehouse.session()
         self.receipt: Receipt | None = None
         """Of the last query that read tables."""
@@ -108,6 +123,12 @@ class QueryReader:
         """The rows of a query in Spark's words."""
         transaction = self._transactions.open
         snapshot = None if transaction is None else transaction.snapshot
+        if snapshot is not None and snapshot.job is not None and tail:
+            raise WireProblem(
+                NOT_SUPPORTED,
+                "the transaction reads the snapshot of its first query, which no other freshness can change",
+                hint="COMMIT first, or leave the tail out",
+            )
         fetched = read_answer(work, self.session, text, tail, self._limits, snapshot)
         self.receipt = fetched.receipt or self.receipt
         return self._shown(fetched)
@@ -144,11 +165,25 @@ class QueryReader:
 
         def follow(work: Work) -> Followed:
             found = self._warehouse.subscribe(table, asked.as_of, max_staleness=said)
-            columns = (WireColumn("__job", 20), WireColumn("__weight", 20), *columns_of(found.columns))
-            columns = in_zone(columns, self._settings.zone)
-            return Followed(columns, found)
+            self._subscriptions.admit(found)
+            return Followed(self._followed(found), found, lambda: self._subscriptions.release(found))
 
         return follow
+
+    def subscribed_columns(self, statement: Statement) -> tuple[WireColumn, ...]:
+        """The columns that a SUBSCRIBE will have; nothing is read."""
+        asked = parse_subscribe(statement.text)
+        if asked is None:
+            raise WireProblem(SYNTAX, "write SUBSCRIBE TO table [AS OF job]", at=0)
+        found = self._warehouse.subscribe(asked.table.removeprefix(f"{FLOWS_SCHEMA}."))
+        try:
+            return self._followed(found)
+        finally:
+            found.close()
+
+    def _followed(self, found: Subscription) -> tuple[WireColumn, ...]:
+        own = (WireColumn("__job", INT8), WireColumn("__weight", INT8), WireColumn("__position", TEXT))
+        return in_zone((*own, *columns_of(found.columns)), self._settings.zone)
 
     def _refuse_defined(self, tree: exp.Expr) -> None:
         """What a transaction defines is there when it is committed."""
@@ -170,17 +205,24 @@ class QueryReader:
         path = [FLOWS_SCHEMA]
 
         def set_config(given: Sequence[str | None]) -> str:
-            self._settings.set(given[0] or "", given[1])
+            self.apply_setting((given[0] or "").lower(), given[1], len(given) > 2 and given[2] == "true")
             return given[1] or ""
+
+        def current_setting(given: Sequence[str | None]) -> str | None:
+            name = (given[0] or "").lower()
+            try:
+                return self.shown_setting(name)
+            except WireProblem:
+                if len(given) > 1 and given[1] == "true":
+                    return None
+                raise
 
         return Asking(
             {
                 **{name: partial(_constant, value) for name, value in self._who.items()},
                 "current_schema": lambda given: FLOWS_SCHEMA,
                 "current_schemas": lambda given: ["pg_catalog", *path] if given[0] == "true" else path,
-                "current_setting": lambda given: (
-                    self._settings.find(given[0] or "") if len(given) > 1 else self._settings[given[0] or ""]
-                ),
+                "current_setting": current_setting,
                 "set_config": set_config,
                 "version": lambda given: f"PostgreSQL {VERSION} (headgate)",
             }

@@ -15,23 +15,25 @@ from collections.abc import Sequence
 
 from headgate.gateway.answers import Done, Result
 from headgate.gateway.catalog.engine import Catalog
-from headgate.gateway.commands import SettingCommands
+from headgate.gateway.commands import Setting, SettingCommands
 from headgate.gateway.comments import Comments
 from headgate.gateway.cursors import Cursors
 from headgate.gateway.defining import Definer
 from headgate.gateway.describing import Describer
 from headgate.gateway.prepared import PreparedStatements
-from headgate.gateway.problems import ACTIVE_TRANSACTION, NOT_SUPPORTED, WireProblem
+from headgate.gateway.problems import ACTIVE_TRANSACTION, NOT_SUPPORTED, READ_ONLY, WireProblem
 from headgate.gateway.queries import Made
-from headgate.gateway.reading import QueryReader, is_query, is_told, parsed, split_query
+from headgate.gateway.reading import QueryReader, SubscriptionPlaces, is_query, is_told, parsed, split_query
 from headgate.gateway.settings import ConnectionSettings
 from headgate.gateway.statements import Statement
-from headgate.gateway.transactions import Transactions
+from headgate.gateway.transactions import ENDING, Transactions
 from headgate.gateway.writing import RowWriter, is_copied_in
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.limits import ServiceLimits
 from headgate.service.problems import NotPermitted
 from headgate.warehouse.roles import CAN, Can, Roles
+
+_CHANGES = frozenset(("CREATE", "DROP", "ALTER", "REFRESH", "COMMENT", "INSERT", "COMMIT", "END", "ROLLBACK", "ABORT"))
 
 
 class WireSession:
@@ -47,6 +49,7 @@ class WireSession:
         user: str,
         can: Can,
         number: int,
+        subscriptions: SubscriptionPlaces,
     ) -> None:
         self.user = user
         self.number = number
@@ -60,8 +63,10 @@ class WireSession:
             **dict.fromkeys(("current_database", "current_catalog"), warehouse.project.name),
             "pg_backend_pid": number,
         }
-        self._reading = QueryReader(warehouse, catalog, limits, self.settings, self.transactions, who)
+        self._reading = QueryReader(warehouse, catalog, limits, self.settings, self.transactions, who, subscriptions)
         self.commands = SettingCommands(warehouse, self.settings, self.transactions, self._reading, user)
+        self._reading.apply_setting = lambda name, value, is_local: self.commands.apply(Setting(name, value, is_local))
+        self._reading.shown_setting = self.commands.value_of
         self.describer = Describer(warehouse, self.settings, self._reading, self.prepared, self.cursors, self.begin)
         self.writing = RowWriter(warehouse, self.settings, self.transactions, self.begin)
         self._definer = Definer(warehouse, comments, roles, self._reading, self.settings, self.transactions)
@@ -69,13 +74,17 @@ class WireSession:
     def begin(self, statement: Statement, values: Sequence[object] = ()) -> Result | Made:
         """What a statement comes to, or the work that it takes."""
         self.transactions.admit(statement)
+        if self.transactions.is_read_only and (
+            (self.changes(statement) and statement.word(0) not in ENDING) or is_copied_in(statement)
+        ):
+            raise WireProblem(READ_ONLY, f"cannot execute {statement.word(0)} in a read-only transaction")
         if is_query(statement):
             return self._reading.query(statement.text, values)
         if is_told(statement):
             return lambda work: self._reading.read(work, statement.text)
         match first := statement.word(0):
             case "BEGIN" | "START":
-                return self.transactions.begin()
+                return self.transactions.begin(statement)
             case "COMMIT" | "END" | "ROLLBACK" | "ABORT":
                 return self.transactions.end(statement)
             case "SAVEPOINT" | "RELEASE":
@@ -120,13 +129,20 @@ class WireSession:
                 )
         raise WireProblem(NOT_SUPPORTED, f"{first or statement.text[:20]} is not a statement that is known here", at=0)
 
+    def changes(self, statement: Statement) -> bool:
+        """Whether a statement's work changes something, so that nobody may go on before it has ended."""
+        if statement.word(0) == "EXECUTE":
+            named = self.prepared.named_by(statement)
+            return named is not None and self.changes(named)
+        return statement.word(0) in _CHANGES
+
     def cancel(self) -> None:
         """Ends what runs; from any thread."""
         self._reading.session.cancel()
 
     def close(self) -> None:
         self.transactions.close()
-        self.cursors.portals.clear()
+        self.cursors.clear()
         self.prepared.clear()
 
     def _check(self, statement: Statement) -> None:
@@ -145,7 +161,7 @@ class WireSession:
             self.settings.reset_all()
             self.commands.say()
             self.prepared.clear()
-            self.cursors.portals.clear()
+            self.cursors.clear()
         return Done(f"DISCARD {what}")
 
     def _require(self, can: Can) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ class WireTransaction:
     """As they were before it."""
     snapshot: TransactionSnapshot = field(default_factory=TransactionSnapshot)
     has_failed: bool = False
+    is_read_only: bool = False
     savepoints: list[str] = field(default_factory=list)
     writes: Writes = field(default_factory=Writes)
     """Rows that are inserted when it is committed."""
@@ -75,11 +77,17 @@ class Transactions:
                 FAILED_TRANSACTION, "current transaction is aborted, commands ignored until end of transaction block"
             )
 
-    def begin(self) -> Done:
+    def begin(self, statement: Statement) -> Done:
         if self.open is not None:
             return Done("BEGIN", ("there is already a transaction in progress",))
-        self.open = WireTransaction(self._settings.saved())
+        words = [statement.word(place) for place in range(len(statement.tokens))]
+        is_read_only = ("READ", "ONLY") in itertools.pairwise(words)
+        self.open = WireTransaction(self._settings.saved(), is_read_only=is_read_only)
         return Done("BEGIN")
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.open is not None and self.open.is_read_only
 
     def end(self, statement: Statement) -> Result | Made:
         """COMMIT or ROLLBACK; a transaction that failed is rolled back."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from headgate.gateway.answers import CopyIn, CopyOut, Done, Result
+from headgate.gateway.answers import CopyIn, CopyOut, Done, Followed, Result
 from headgate.gateway.copying import Copy, copied_rows, parse_copy
 from headgate.gateway.cursors import rows_of_result
 from headgate.gateway.dialect import bound
@@ -68,7 +68,9 @@ class RowWriter:
         make = self._begin(queries[0], values)
 
         def out(work: Work) -> Result:
-            return CopyOut(rows_of_result(make(work) if callable(make) else make), copy.options)
+            work.is_streamed = True
+            found = make(work) if callable(make) else make
+            return CopyOut(found if isinstance(found, Followed) else rows_of_result(found), copy.options)
 
         return out
 

@@ -82,6 +82,8 @@ class QueryRequest:
     """The seconds that it had in all."""
     over: asyncio.Future[Exception]
     """Why it ends before that: its client has gone, or the service stops."""
+    must_end: bool = False
+    """Whether its work changes something: it has all the time that it takes, and is never left alone."""
 
     @property
     def left(self) -> float:
@@ -97,13 +99,14 @@ class QueryRequest:
     async def work(self, future: asyncio.Future[Found]) -> Found:
         """The result of work in a thread, which is called off when the request is over; returns when the work has ended.
 
-        Work that Spark does not end raises so by itself; what else does not end keeps its thread, but not its place.
+        Work that Spark does not end raises so by itself; what else does not end keeps its thread, but not its place. Work that
+        must end is called off as well, and waited for: what it came to is told, not that it was called off.
         """
         if await self._waits_for(future):
             return future.result()
         loop = asyncio.get_running_loop()
         end = loop.time() + _GIVEN_UP_SECONDS
-        while not future.done() and loop.time() < end and not self._has_lost_spark:
+        while not future.done() and (self.must_end or loop.time() < end) and not self._has_lost_spark:
             self.run.call_off()
             await asyncio.wait({future}, timeout=_AGAIN_SECONDS)
         if not future.done():
@@ -112,6 +115,8 @@ class QueryRequest:
             future.add_done_callback(forget)
         elif isinstance(problem := future.exception(), SparkLost):
             raise problem
+        elif self.must_end and not isinstance(problem, Cancelled):
+            return future.result()
         raise self._problem()
 
     @property
@@ -122,7 +127,8 @@ class QueryRequest:
     async def _waits_for(self, future: asyncio.Future[Any]) -> bool:
         """Whether it is done before the request is over."""
         either: set[asyncio.Future[Any]] = {future, self.over}
-        await asyncio.wait(either, timeout=self.left, return_when=asyncio.FIRST_COMPLETED)
+        timeout = None if self.must_end else self.left
+        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         return future.done()
 
     def _problem(self) -> Exception:
@@ -190,12 +196,13 @@ class Queries:
             raise TooManyQueries(f"{self._limits.queries} queries are running already", hint="ask again in a moment")
 
     @contextmanager
-    def taken(self, run: QueryRun) -> Iterator[QueryRequest]:
-        """Inside the block the query has one of the places, and the time that the limits allow."""
+    def taken(self, run: QueryRun, *, must_end: bool = False) -> Iterator[QueryRequest]:
+        """Inside the block the query has one of the places, and the time that the limits allow, or that its work takes."""
         self._require_room()
         loop = asyncio.get_running_loop()
         allowed = self._limits.time.total_seconds()
-        request = self._requests[run.id] = QueryRequest(run, loop.time() + allowed, allowed, loop.create_future())
+        until = loop.time() + allowed
+        request = self._requests[run.id] = QueryRequest(run, until, allowed, loop.create_future(), must_end)
         try:
             yield request
         finally:
@@ -220,7 +227,11 @@ class Queries:
             problem = error
             raise
         finally:
-            self._metrics.add(_outcome(reply, problem), None if reply is None else reply.receipt)
+            self.count(reply, problem)
+
+    def count(self, reply: QueryReply | None, problem: Exception | None) -> None:
+        """Counts a query by what it came to."""
+        self._metrics.add(_outcome(reply, problem), None if reply is None else reply.receipt)
 
     async def made(self, request: QueryRequest, make: Callable[[], Found]) -> Found:
         """What work in a thread comes to; raises when the request is over before."""

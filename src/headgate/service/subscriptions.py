@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -58,23 +59,40 @@ class SubscriptionEndpoint:
         self._limits = limits
         self._warehouse = warehouse
         self._open: set[Subscription] = set()
+        self._lock = threading.Lock()
         self._stopping: Exception | None = None
         self._threads = DaemonThreads("headgate-subscription")
 
     def stop(self, problem: Exception | None = None) -> None:
         """Ends all of them and takes no more; clients hear the problem, if it is not just that the service stops."""
         self._stopping = problem or NotReady("the service is stopping", hint="subscribe again when it is back")
-        for subscription in self._open:
+        with self._lock:
+            running = list(self._open)
+        for subscription in running:
             subscription.cancel()
+
+    def admit(self, subscription: Subscription) -> None:
+        """Counts a subscription as open, or closes it and says why not; from any thread."""
+        with self._lock:
+            has_room = len(self._open) < self._limits.subscriptions
+            if has_room and self._stopping is None:
+                self._open.add(subscription)
+                return
+        subscription.close()
+        raise self._stopping or TooManyQueries(
+            f"{self._limits.subscriptions} subscriptions are open already", hint="try again later, or end one"
+        )
+
+    def release(self, subscription: Subscription) -> None:
+        """Closes a subscription that was admitted; from any thread, and more than once."""
+        with self._lock:
+            self._open.discard(subscription)
+        subscription.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if self._stopping is not None:
             raise self._stopping
-        if len(self._open) >= self._limits.subscriptions:
-            raise TooManyQueries(
-                f"{self._limits.subscriptions} subscriptions are open already", hint="try again later, or end one"
-            )
         asked = request.query_params
         form = asked.get("format", "json")
         if form not in FORMATS:
@@ -84,7 +102,7 @@ class SubscriptionEndpoint:
             request.headers.get("last-event-id") or asked.get("as_of") or None,
             max_staleness=asked.get("max_staleness") or None,
         )
-        self._open.add(subscription)
+        self.admit(subscription)
         over: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         over.add_done_callback(lambda _: subscription.cancel())
         watching = asyncio.create_task(watch_client(receive, over))
@@ -99,8 +117,7 @@ class SubscriptionEndpoint:
             await self._send(subscription, first, form, request.headers, send)
         finally:
             watching.cancel()
-            self._open.discard(subscription)
-            subscription.close()
+            self.release(subscription)
 
     def _next(self, subscription: Subscription, form: str, seconds: float | None = None) -> asyncio.Future[list[str]]:
         """The events of the next piece, made in a thread; it ends when the subscription is cancelled."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type
 from sqlglot import exp
 
@@ -16,10 +17,10 @@ from headgate.gateway.answers import Fetched
 from headgate.gateway.catalog.definitions import definitions
 from headgate.gateway.catalog.functions import MACROS
 from headgate.gateway.catalog.mirror import HELPERS, Contents, Mirror
-from headgate.gateway.catalog.rewriting import Asking, duckdb_text
-from headgate.gateway.problems import NOT_SUPPORTED, UNDEFINED_COLUMN, UNDEFINED_FUNCTION, WireProblem
+from headgate.gateway.catalog.rewriting import FRESHNESS, Asking, duckdb_text, reads_freshness
+from headgate.gateway.problems import NOT_SUPPORTED, UNDEFINED_COLUMN, UNDEFINED_FUNCTION, UNDEFINED_TABLE, WireProblem
+from headgate.gateway.types import ARRAYS, INT8, NUMERIC, OID, TEXT, WireColumn, column_of
 from headgate.gateway.types import NAMES as TYPE_NAMES
-from headgate.gateway.types import OID, WireColumn, column_of
 
 _LOGGER = logging.getLogger("headgate.gateway")
 _STATES: Sequence[tuple[type[duckdb.Error], str]] = (
@@ -49,17 +50,22 @@ class Catalog:
         self._made: tuple[Contents, duckdb.DuckDBPyConnection] | None = None
 
     def query(self, tree: exp.Expr, values: Sequence[object], asking: Asking) -> Fetched:
-        text = duckdb_text(tree, values, asking)
+        try:
+            text = duckdb_text(tree, values, asking)
+        except WireProblem as problem:
+            if problem.sqlstate in (NOT_SUPPORTED, UNDEFINED_FUNCTION, UNDEFINED_TABLE):
+                _LOGGER.info("event=unknown_catalog_query error=%s query=%s", problem.what, tree.sql("postgres"))
+            raise
         cursor = self._connection().cursor()
         try:
-            if "headgate_mirror" in text:
-                cursor.execute("CREATE OR REPLACE TEMP TABLE freshness AS SELECT * FROM headgate_mirror.tables LIMIT 0")
+            if reads_freshness(tree):
+                columns = ", ".join(f"{name} {kind}" for name, kind in FRESHNESS_COLUMNS)
+                cursor.execute(f"CREATE OR REPLACE TEMP TABLE {FRESHNESS} ({columns})")
                 rows = self._freshness()
                 if rows:
                     cursor.executemany(
-                        f"INSERT INTO freshness VALUES ({', '.join('?' * len(FRESHNESS_COLUMNS))})", rows
+                        f"INSERT INTO {FRESHNESS} VALUES ({', '.join('?' * len(FRESHNESS_COLUMNS))})", rows
                     )
-                text = text.replace("headgate_mirror.tables", "freshness")
             found = cursor.sql(text).to_arrow_table()
         except duckdb.Error as error:
             _LOGGER.info("event=unknown_catalog_query error=%s query=%s", error, text)
@@ -109,16 +115,16 @@ def _column(field: pa.Field) -> WireColumn:
     if pa.types.is_list(kind) and field.name in definitions().vector_columns:
         return WireColumn(field.name, _VECTOR)
     if pa.types.is_list(kind) and pa.types.is_uint32(kind.value_type):
-        return WireColumn(field.name, 1028)
+        return WireColumn(field.name, ARRAYS[OID])
     if pa.types.is_unsigned_integer(kind):
-        return WireColumn(field.name, 20)
+        return WireColumn(field.name, INT8)
     if pa.types.is_decimal(kind):
-        return WireColumn(field.name, 1700)
+        return WireColumn(field.name, NUMERIC)
     try:
         found = column_of(field.name, from_arrow_type(kind))
-    except Exception:
-        return WireColumn(field.name, 25)
-    return found if found.oid in TYPE_NAMES or found.oid > 199 else WireColumn(field.name, 25)
+    except PySparkTypeError:
+        return WireColumn(field.name, TEXT)
+    return found if found.oid in TYPE_NAMES or found.oid > 199 else WireColumn(field.name, TEXT)
 
 
 def _mirrored(contents: Contents) -> duckdb.DuckDBPyConnection:
@@ -127,15 +133,12 @@ def _mirrored(contents: Contents) -> duckdb.DuckDBPyConnection:
     made.execute("SET TimeZone = 'UTC'; SET enable_external_access = false")
     mirror = Mirror(contents)
     schemas = {"pg_catalog": "mirror", "information_schema": "information_mirror"}
-    statements = [f"CREATE SCHEMA {schema}" for schema in (*schemas.values(), "headgate_mirror")]
+    statements = [f"CREATE SCHEMA {schema}" for schema in schemas.values()]
     for relation in definitions().relations.values():
         columns = ", ".join(f'"{name}" {relation.duckdb_type(name)}' for name in relation.columns)
         statements.append(f'CREATE TABLE {schemas[relation.schema]}."{relation.name}" ({columns})')
     for name, kinds in HELPERS.items():
         statements.append(f"CREATE TABLE mirror.{name} ({', '.join(f'{column} {kind}' for column, kind in kinds)})")
-    statements.append(
-        f"CREATE TABLE headgate_mirror.tables ({', '.join(f'{name} {kind}' for name, kind in FRESHNESS_COLUMNS)})"
-    )
     made.execute(";\n".join(statements))
     for (schema, name), rows in mirror.rows.items():
         _insert(made, schemas[schema], schema, name, rows)

@@ -17,7 +17,9 @@ from headgate.gateway.parameters import array_of, literal
 from headgate.gateway.problems import NOT_SUPPORTED, WireProblem
 
 OWN_SCHEMA = "headgate"
-_SCHEMAS = {"pg_catalog": "mirror", "information_schema": "information_mirror", OWN_SCHEMA: "headgate_mirror"}
+_SCHEMAS = {"pg_catalog": "mirror", "information_schema": "information_mirror", OWN_SCHEMA: ""}
+FRESHNESS = "headgate_freshness"
+"""What headgate.tables is called while a query reads it."""
 _TEXTS = frozenset(
     (
         "name",
@@ -62,6 +64,10 @@ def schema_of(table: exp.Table) -> str | None:
     if table.db:
         return table.db.lower() if table.db.lower() in _SCHEMAS else None
     return "pg_catalog" if ("pg_catalog", table.name.lower()) in definitions().relations else None
+
+
+def reads_freshness(tree: exp.Expr) -> bool:
+    return any(schema_of(table) == OWN_SCHEMA for table in tree.find_all(exp.Table))
 
 
 def is_catalog(tree: exp.Expr) -> bool:
@@ -181,7 +187,7 @@ def _table(node: exp.Table, schema: str) -> exp.Table:
         raise WireProblem("42P01", f'relation "{schema}.{name}" does not exist')
     if schema == OWN_SCHEMA and name != "tables":
         raise WireProblem("42P01", f'relation "{schema}.{name}" does not exist', hint="there is headgate.tables")
-    made = exp.table_(name, db=_SCHEMAS[schema])
+    made = exp.table_(FRESHNESS) if schema == OWN_SCHEMA else exp.table_(name, db=_SCHEMAS[schema])
     alias = node.args.get("alias")
     made.set("alias", alias if alias is not None else exp.TableAlias(this=exp.to_identifier(name)))
     for key in ("joins", "laterals"):
