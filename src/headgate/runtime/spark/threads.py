@@ -26,6 +26,8 @@ class DaemonThreads:
 
     def submit(self, work: Callable[[], Found]) -> Future[Found]:
         future: Future[Found] = Future()
+        # Work begins at once and cannot be cancelled: who no longer waits for it just does not hear how it ended.
+        future.set_running_or_notify_cancel()
         with self._lock:
             if self._idle:
                 self._idle -= 1
