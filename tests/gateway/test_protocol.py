@@ -280,9 +280,8 @@ def test_queries_are_counted_by_their_outcome(tmp_path: Path) -> None:
         client.execute("SELECT 1")
         with pytest.raises(psycopg.Error):
             client.execute("SELECT wrong")
-        counted = shop.gateway._service.registry.get_sample_value
-        assert counted("headgate_queries_total", {"outcome": "ok"}) == 1
-        assert counted("headgate_queries_total", {"outcome": "failed"}) == 1
+        ended = shop.gateway._service.queries._metrics._ended
+        assert [ended.labels(outcome)._value.get() for outcome in ("ok", "failed")] == [1, 1]
 
 
 def test_copies_and_cursors_have_no_limit_of_size(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_subscription_has_no_place_of_a_query(shop: Shop) -> None:
         async with connection.transaction():
             cursor = await connection.cursor("SUBSCRIBE TO sales_per_item")
             rows = await cursor.fetch(2)
-            assert {row["item"] for row in rows} <= {1, 2, 9} and {row["__weight"] for row in rows} == {1}
+            assert len({row["item"] for row in rows}) == 2 and {row["__weight"] for row in rows} == {1}
             assert not shop.server._service.queries.running
             assert len(shop.server._service.subscriptions._open) == 1
         assert not shop.server._service.subscriptions._open
