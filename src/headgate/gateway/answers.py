@@ -96,7 +96,7 @@ class Followed:
             ]
             rows = pa.table(nothing, names=rows.column_names)
         count = rows.num_rows
-        positions = [None] * count
+        positions: list[str | None] = [None] * count
         if count:
             positions[-1] = piece.position
         arrays = [

@@ -14,10 +14,11 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
-from headgate.gateway.expression_types import ColumnType, typed
+from headgate.gateway.expression_types import typed
 from headgate.gateway.naming import WRITTEN_NAME, name_columns
 from headgate.gateway.parameters import literal
 from headgate.gateway.problems import NOT_SUPPORTED, SYNTAX, WireProblem
+from headgate.gateway.scoped_columns import ColumnType
 from headgate.gateway.translating import translated
 from headgate.gateway.translating_times import Zone
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
-from headgate.gateway.expression_types import INTEGERS, TYPES, is_text
+from headgate.gateway.expression_types import INTEGERS, is_text
 from headgate.gateway.parameters import from_text, literal
 from headgate.gateway.problems import NOT_SUPPORTED, WireProblem
+from headgate.gateway.scoped_columns import TYPES
 from headgate.gateway.translating_arrays import ARRAY_RULES
 from headgate.gateway.translating_times import TIME_RULES, Zone
 from headgate.gateway.translating_values import VALUE_RULES, cut, whole_number

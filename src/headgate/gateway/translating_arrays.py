@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
-from headgate.gateway.expression_types import TYPES, is_of, is_text
+from headgate.gateway.expression_types import is_of, is_text
 from headgate.gateway.parameters import array_of
 from headgate.gateway.problems import NOT_SUPPORTED, WireProblem
+from headgate.gateway.scoped_columns import TYPES
 
 ArrayRule = Callable[[exp.Expr], exp.Expr]
 

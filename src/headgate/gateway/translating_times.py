@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
-from headgate.gateway.expression_types import DATES, INSTANTS, INTEGERS, LOCAL, TYPES, is_interval, is_of, is_text
+from headgate.gateway.expression_types import DATES, INSTANTS, INTEGERS, LOCAL, is_interval, is_of, is_text
 from headgate.gateway.problems import NOT_SUPPORTED, WireProblem
+from headgate.gateway.scoped_columns import TYPES
 
 Zone = str | None
 """The connection's TimeZone; None for UTC."""

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
-from headgate.gateway.expression_types import FRACTIONS, INTEGERS, TYPES, is_interval, is_of, is_text, is_unknown
+from headgate.gateway.expression_types import FRACTIONS, INTEGERS, is_interval, is_of, is_text, is_unknown
 from headgate.gateway.problems import NOT_SUPPORTED, WireProblem
+from headgate.gateway.scoped_columns import TYPES
 
 ValueRule = Callable[[exp.Expr], exp.Expr]
 
@@ -74,7 +75,7 @@ def _whole(node: exp.Expr) -> exp.Expr:
     kind, given = type(node), node.this
     if node.args.get("decimals") is not None:
         raise WireProblem(NOT_SUPPORTED, "trunc with a number of digits is not translated", hint="use round or floor")
-    name = {exp.Trunc: "trunc", exp.Ceil: "ceil", exp.Floor: "floor"}[kind]
+    name = "trunc" if kind is exp.Trunc else "ceil" if kind is exp.Ceil else "floor"
     _require_types(name, given)
     if is_of(given, (TYPES.DECIMAL,)):
         if kind is not exp.Trunc:
@@ -95,15 +96,15 @@ def _logarithm(node: exp.Expr) -> exp.Expr:
 
 def whole_number(node: exp.Expr) -> exp.Expr:
     """A cast to a whole number, which rounds: a numeric away from zero, a double to the even neighbour."""
-    given = node.this
+    given, to = node.this, node.args["to"]
     if is_of(given, (TYPES.DECIMAL,)):
         node.set("this", _called("ROUND", given))
     elif is_of(given, _DOUBLES):
         node.set("this", _called("RINT", given))
     elif is_unknown(given):
         kind = _called("TYPEOF", given)
-        of_double = exp.cast(_called("RINT", exp.cast(given.copy(), "double precision", dialect="postgres")), node.to)
-        of_decimal = exp.cast(_called("ROUND", exp.cast(given.copy(), "decimal(38, 18)")), node.to)
+        of_double = exp.cast(_called("RINT", exp.cast(given.copy(), "double precision", dialect="postgres")), to)
+        of_decimal = exp.cast(_called("ROUND", exp.cast(given.copy(), "decimal(38, 18)")), to)
         return (
             exp.Case()
             .when(
