@@ -167,6 +167,18 @@ def test_changes_that_remove_rows_which_are_not_there_are_not_folded(
         table.materialize(spark, JobId(2))
 
 
+def test_a_large_fold_up_to_a_job_in_the_middle_of_files_takes_its_rows_alone(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    model = Model(BY_KEY)
+    table = VersionedTable.open(str(tmp_path / "t"), BY_KEY, limits=FileLimits(driver_rows=0))
+    rows = [*model.run({(n, "x"): n for n in range(30)}), *model.run({(n, "x"): n for n in range(50)})]
+    table.apply(stored_changes(table, spark, rows, 0, 2), JobId(2))
+    for job in (1, 2):
+        table.materialize(spark, JobId(job))
+        assert values(table, spark, job) == canonical(model.snapshots[job].values())
+
+
 def test_large_folds_merge_small_files_too(tmp_path: Path, spark: SparkSession) -> None:
     model = Model(BY_KEY)
     limits = FileLimits(rows_per_file=1_000, driver_rows=100)

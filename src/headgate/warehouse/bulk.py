@@ -58,7 +58,8 @@ def bulk_fold(
             images = frame if changes.table is None and changes.is_one_job else images_frame(frame, spec)
             dead, rows = (images.where(f"{WEIGHT} {sign} 0").select(*names) for sign in "<>")
             places = np.union1d(places, _within(index, arrived) if touched is None else touched)
-            # What changes between the first and the last job of a key adds up to nothing.
+        if dead is not None or changes.sliced or changes.within is not None:
+            # What changes between the first and the last job of a key adds up to nothing; files may have rows that do not count.
             growth = int(frame.agg(sf.sum(sf.signum(WEIGHT))).collect()[0][0] or 0)
         removes = index.take(places)
         if len(removes):
