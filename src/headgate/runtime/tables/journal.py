@@ -14,7 +14,7 @@ from typing import Any
 from headgate.capture.streamlog import StreamLog
 from headgate.delta.changes import JobId
 from headgate.runtime.tables.jobs import Job, JobChain
-from headgate.runtime.tables.records import CHECKPOINT, JOB_CLOSED, SETTING, STREAM, Records
+from headgate.runtime.tables.records import CHECKPOINT, GAPS, JOB_CLOSED, SETTING, STREAM, Records
 from headgate.warehouse.ledger import Ledger, LedgerEntry
 
 REMEMBERED_JOBS = 1_000
@@ -88,18 +88,20 @@ class Journal:
             self.records.take(kind, body)
 
     def _prune(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-        """The ledger's entries that still count: of jobs and settings those that are remembered, of stream logs the
-        latest, of checkpoints one with the latest."""
+        """The ledger's entries that still count: of jobs and settings those that are remembered, of stream logs and
+        of a table's gaps the latest, of checkpoints one with the latest."""
         oldest = self.chain.oldest
         settings = [entry for entry in entries if entry.kind == SETTING]
         holding = {entry.body["name"]: entry.sequence for entry in settings}
         forgotten = {entry.sequence for entry in settings[:-REMEMBERED_SETTINGS]} - set(holding.values())
         streams = {entry.body["source"]: entry.sequence for entry in entries if entry.kind == STREAM}
+        gaps = {entry.body["table"]: entry.sequence for entry in entries if entry.kind == GAPS}
         kept = [
             entry
             for entry in entries
             if entry.kind != CHECKPOINT
             and (entry.kind != STREAM or entry.sequence == streams[entry.body["source"]])
+            and (entry.kind != GAPS or entry.sequence == gaps[entry.body["table"]])
             and (entry.kind != JOB_CLOSED or entry.body["id"] >= oldest)
             and entry.sequence not in forgotten
         ]

@@ -229,7 +229,7 @@ class StoredTable:
 
     def apply(self, changes: ChangeSet | None, through: JobId) -> None:
         with self.lock:
-            if changes is not None and not self.is_empty(self.through):
+            if changes is not None and not self.is_empty(self.level):
                 self._note_changed(changes.rows)
             for arrangement in self.physical()[1:]:
                 arrangement.apply(changes and of_columns(changes, arrangement.spec), through)
