@@ -54,7 +54,7 @@ def test_a_limit_may_be_left_to_the_period(tmp_path: Path) -> None:
         ({"transform": {"queue": True}}, "True is not a share"),
         ({"extract": {"margin": "50%"}}, "leaves nothing of the limit"),
         ({"extract": {"period": "1s", "limit": "2s"}}, "longer than the period"),
-        ({"extract": {"period": "0s", "limit": None}}, "no time at all"),
+        ({"extract": {"period": "0s", "limit": None}}, "extract needs a limit or a period"),
         ({"extract": {"distribution": "hash"}}, "distribution cannot be 'hash'"),
         ({"query": {"limit": "0s"}}, "the limit is zero"),
         ({"query": {"limit": 60}}, "no unit"),

@@ -150,7 +150,13 @@ class Driver:
 
     def _counting(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any, **more: Any) -> Any:
-            found = method(*arguments, **more)
+            if getattr(self._inside, "is_counting", False):
+                return method(*arguments, **more)
+            self._inside.is_counting = True
+            try:
+                found = method(*arguments, **more)
+            finally:
+                self._inside.is_counting = False
             if hasattr(self._inside, "rows"):
                 rows = found[0] if isinstance(found, tuple) else found
                 self._inside.rows += rows.num_rows if isinstance(rows, pa.Table) else len(rows)

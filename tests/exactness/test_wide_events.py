@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -153,8 +154,8 @@ def driver_rows(monkeypatch: pytest.MonkeyPatch, spark_sessions: SparkSessions) 
     read, to_arrow, collect = LocalLog.read, frame_class.toArrow, frame_class.collect
     from_arrow = session_class._create_from_arrow_table  # type: ignore[attr-defined]
 
-    def noted_read(log: LocalLog, table: str, after: int, upto: int) -> object:
-        events = read(log, table, after, upto)
+    def noted_read(log: LocalLog, *what: Any) -> object:
+        events = read(log, *what)
         seen.append(events.rows)
         return events
 

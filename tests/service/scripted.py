@@ -89,6 +89,7 @@ class ScriptedWarehouse:
         self.project = SimpleNamespace(name="scripted", storage=str(storage))
         self.sessions: list[ScriptedSession] = []
         self.bounds: list[dict[str, Any]] = []
+        self.spark_lost: str | None = None
         self.open_answers = 0
         self.cancelled = 0
         self.waiting = threading.Semaphore(0)

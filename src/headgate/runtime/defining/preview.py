@@ -104,7 +104,7 @@ class _Counter:
             else:
                 removed = 0 if old is None or old.fragment else self._tables.get(plan.name).count(job)
             net = f"SELECT SUM({WEIGHT}) AS net FROM ({' UNION ALL '.join(sides)}) GROUP BY {columns}"
-            row = views.session.sql(
+            row = views.sql(
                 f"SELECT COALESCE(SUM(GREATEST(net, 0)), 0) AS added, COALESCE(SUM(GREATEST(-net, 0)), 0) AS removed FROM ({net})"
             ).first()
         except PySparkException:

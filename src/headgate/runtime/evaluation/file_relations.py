@@ -60,7 +60,7 @@ class FileRelations:
         if relation is None or relation.settled:
             return relation
         names = (*relation.columns, *relation.marks) if weighted else relation.columns
-        frame = self._views.session.sql(f"SELECT {column_list(names)} FROM {relation.source}")
+        frame = self._views.sql(f"SELECT {column_list(names)} FROM {relation.source}")
         # Parquet has no column that can only be NULL.
         nothing = [field.name for field in frame.schema.fields if isinstance(field.dataType, NullType)]
         kept = StructType([field for field in frame.schema.fields if field.name not in nothing])
@@ -84,7 +84,7 @@ class FileRelations:
         if folder is None or {field.name: field.dataType for field in written.fields} != {
             field.name: field.dataType for field in schema.fields
         }:
-            frame = self._views.session.sql(f"SELECT {column_list(schema.names)} FROM {relation.source}")
+            frame = self._views.sql(f"SELECT {column_list(schema.names)} FROM {relation.source}")
             typed = [column(field.name).cast(field.dataType).alias(field.name) for field in schema.fields]
             folder = self._folders.to_files(frame.select(*typed))
         found = ChangeSet.of_files(spec, folder, self._after, self._upto)

@@ -105,11 +105,11 @@ class WideEvaluation(RuleRun):
             f"SELECT {', '.join(f'{quoted(columns[place])} AS {quoted(names[place])}' for place in kept)} FROM {source}"
             for source, columns in parts
         ]
-        frame = self._views.session.sql(" UNION ALL ".join(texts))
+        frame = self._views.sql(" UNION ALL ".join(texts))
         return KeyRelation(self._views.of_frame(frame), {part.name: part.dataType for part in frame.schema.fields})
 
     def _types(self, source: str, columns: tuple[str, ...]) -> list[DataType]:
-        frame = self._views.session.sql(f"SELECT {column_list(columns)} FROM {source}")
+        frame = self._views.sql(f"SELECT {column_list(columns)} FROM {source}")
         return [part.dataType for part in frame.schema.fields]
 
     def keep_state(self, node: Aggregate, changes: Relation) -> None:

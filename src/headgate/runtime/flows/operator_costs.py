@@ -187,7 +187,7 @@ class OperatorCosts:
 def _run(views: BatchViews, text: str) -> float:
     """The seconds of a query whose rows go nowhere."""
     began = time.monotonic()
-    views.session.sql(text).write.format("noop").mode("overwrite").save()
+    views.sql(text).write.format("noop").mode("overwrite").save()
     return time.monotonic() - began
 
 

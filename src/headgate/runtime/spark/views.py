@@ -68,11 +68,17 @@ class Views:
         register(frame, self._frames[-1])
         return self._frames[-1]
 
+    def sql(self, text: str) -> DataFrame:
+        """The query as a frame."""
+        if self._collector is not None:
+            self._collector.rows.register(text)
+        return self.session.sql(text)
+
     def collect(self, text: str, *, alone: bool = False) -> tuple[pa.Table, StructType]:
         """Runs the query and brings its rows to the driver; `alone` if others should not wait for it."""
         if self._collector is not None:
             return self._collector.collect(text, alone=alone)
-        frame = self.session.sql(text)
+        frame = self.sql(text)
         with self._execution(frame):
             return frame.toArrow(), frame.schema
 

@@ -105,7 +105,7 @@ class Batch:
 
     def made(self, spec: TableSpec, query: str, after: JobId, upto: JobId) -> ChangeSet | None:
         """The rows of a query over `bulk_views`, which executors write into files, as changes of the jobs (after, upto]."""
-        found = ChangeSet.of_files(spec, self.to_files(self.bulk_views.session.sql(query)), after, upto)
+        found = ChangeSet.of_files(spec, self.to_files(self.bulk_views.sql(query)), after, upto)
         return found if found.rows else None
 
     def new_folder(self) -> Path:

@@ -190,7 +190,7 @@ class ProcedureStage:
             return
         views = batch.views(source.count(job))
         names = ", ".join(quoted(name) for name in source.spec.columns)
-        frame = views.session.sql(f"SELECT {names}, 1L AS {WEIGHT} FROM {views.whole(source, job)}")
+        frame = views.sql(f"SELECT {names}, 1L AS {WEIGHT} FROM {views.whole(source, job)}")
         found = self._call(job, frame, None, batch)
         if found.commit is not None:
             self._guarded(found.commit, job)

@@ -302,7 +302,7 @@ class ReplicaStage:
         events = self._event_files(after, upto, batch)
         views, schema = batch.bulk_views, self._schema()
         with events.damage_named():
-            folder = batch.to_files(views.session.sql(self._query(events, after, upto, batch, by_job=False)))
+            folder = batch.to_files(views.sql(self._query(events, after, upto, batch, by_job=False)))
         frame = views.session.read.schema(schema).parquet(folder)
         return TransactionChanges(None, schema, views, lambda: views.of_frame(frame))
 

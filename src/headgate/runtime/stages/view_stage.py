@@ -285,7 +285,7 @@ class ViewStage:
             below = plain_sql(node.input, tables, self.graph.sensitive, states)
             text = state_text(node, form, below)
             if node is not top and views.session is not batch.factory.sessions.small:
-                frame = views.session.sql(text)
+                frame = views.sql(text)
                 folder = batch.to_files(frame)
                 view = views.of_frame(views.session.read.schema(frame.schema).parquet(f"file://{folder}"))
                 states[node], text = (form, view), f"SELECT * FROM {view}"

@@ -334,6 +334,9 @@ class BatchViews:
     def of_frame(self, frame: DataFrame) -> str:
         return self._views.of_frame(frame)
 
+    def sql(self, text: str) -> DataFrame:
+        return self._views.sql(text)
+
     def another(self) -> Views:
         """Views of the same session that can be closed by themselves."""
         return self._views.another()
