@@ -129,6 +129,54 @@ def test_rows_are_inserted_and_a_transaction_is_one_snapshot(shop: Shop) -> None
             writer.execute("INSERT INTO top_items VALUES (1, 'x', 1)")
 
 
+def copied(connection: psycopg.Connection, statement: str, *parts: bytes) -> int:
+    with connection.cursor() as cursor:
+        with cursor.copy(statement) as copy:
+            for part in parts:
+                copy.write(part)
+        return cursor.rowcount
+
+
+def test_rows_are_copied_in_parts_of_any_size(shop: Shop) -> None:
+    lines = b"".join(b"\\N,%d,%d\n" % (9, 10_000 + number) for number in range(3000))
+    pieces = [lines[start : start + 777] for start in range(0, len(lines), 777)]
+    taken = "SELECT count(*), sum(item), count(qty), max(sale) FROM shop.sales WHERE sale >= 10000"
+    with psycopg.connect(shop.dsn) as connection:
+        connection.execute("SET max_staleness = '0s'")
+        connection.commit()
+        statement = r"COPY shop.sales (qty, item, sale) FROM STDIN (DELIMITER ',', NULL '\N')"
+        assert copied(connection, statement, *pieces) == 3000
+        # What is wrong in a row is told by COPY, not by COMMIT, and costs only this COPY.
+        told = pytest.raises(psycopg.errors.InvalidTextRepresentation, match="row 2, column item")
+        with told, connection.transaction():
+            copied(connection, "COPY shop.sales (sale, item) FROM STDIN (FORMAT csv)", b'7,1\n8,"o\nne"\n')
+        connection.rollback()
+        assert connection.execute(taken).fetchone() == (0, None, 0, None)
+        connection.commit()
+        assert copied(connection, statement, *pieces) == 3000
+        assert copied(connection, "COPY shop.sales FROM STDIN") == 0
+        connection.commit()
+        assert connection.execute(taken).fetchone() == (3000, 27_000, 0, 12_999)
+
+
+def test_rows_that_cannot_be_read_are_refused(shop: Shop) -> None:
+    whole = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
+    with psycopg.connect(shop.dsn, autocommit=True) as connection:
+        before = connection.execute("SELECT count(*) FROM shop.sales CURRENCY BOUND 0 SEC").fetchone()
+        for form, data, problem in (
+            ("text", b"1\t2\n", "row 1 has 2 columns, expected 3"),
+            ("text", b"1\t2\t\xff\n", "not in UTF8"),
+            ("csv", b'1,2,"3', "not CSV"),
+            ("binary", b"nonsense", "signature"),
+            ("binary", whole + b"\x00\x02", "a row has 2 columns"),
+            ("binary", whole + b"\x00\x03\x00\x00", "unexpected end"),
+            ("binary", whole + b"\x00\x03\x7f\xff\xff\xff", "at most 64"),
+        ):
+            with pytest.raises(psycopg.Error, match=problem):
+                copied(connection, f"COPY shop.sales FROM STDIN (FORMAT {form})", data)
+        assert connection.execute("SELECT count(*) FROM shop.sales CURRENCY BOUND 0 SEC").fetchone() == before
+
+
 def test_a_subscription_gives_rows_and_then_changes(shop: Shop) -> None:
     with psycopg.connect(shop.dsn, autocommit=True) as reader, psycopg.connect(shop.dsn, autocommit=True) as writer:
         before = writer.execute("SELECT count(*) FROM shop.items").fetchone()[0]

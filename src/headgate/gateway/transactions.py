@@ -124,6 +124,7 @@ class Transactions:
     def close(self) -> None:
         if self.open is not None:
             self.open.snapshot.release()
+            self.open.writes.close()
         self.open = None
         self._ended()
 
