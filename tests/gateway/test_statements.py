@@ -101,6 +101,27 @@ def test_what_files_define_is_changed_in_files(connection: psycopg.Connection) -
         connection.execute("CREATE TABLE x (a int)")
 
 
+def test_the_catalogs_list_flows_and_the_schema_of_headgate(connection: psycopg.Connection) -> None:
+    described = connection.execute("SELECT obj_description('sales_per_item'::regclass, 'pg_class')").fetchone()
+    assert described == ("What was sold of each item",)
+    spaces = {name for (name,) in connection.execute("SELECT nspname FROM pg_namespace")}
+    assert spaces >= {"headgate", "public", "shop", "pg_catalog", "information_schema"}
+    tables = dict(
+        connection.execute(
+            "SELECT table_schema || '.' || table_name, table_type FROM information_schema.tables"
+        ).fetchall()
+    )
+    known = {"public.top_items": "VIEW", "shop.items": "BASE TABLE", "headgate.tables": "VIEW"}
+    assert {name: tables[name] for name in known} == known
+    columns = connection.execute("SELECT DISTINCT table_schema || '.' || table_name FROM information_schema.columns")
+    assert {name for (name,) in columns} == set(tables)
+    told = connection.execute("SELECT * FROM headgate.tables")
+    listed = connection.execute(
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = 'headgate' ORDER BY ordinal_position"
+    )
+    assert [each.name for each in told.description] == [name for (name,) in listed]
+
+
 def test_rows_are_inserted_and_a_transaction_is_one_snapshot(shop: Shop) -> None:
     with psycopg.connect(shop.dsn) as reader, psycopg.connect(shop.dsn, autocommit=True) as writer:
         before = reader.execute("SELECT count(*), sum(qty) FROM shop.sales").fetchone()

@@ -86,7 +86,8 @@ class Definer:
                 if may_exist:
                     return Done(tag, (f'relation "{name}" already exists, skipping',))
                 if not replaces:
-                    raise WireProblem(DUPLICATE_TABLE, f'relation "{name}" already exists')
+                    owner = "the project's files define it: change it there" if self._flows.is_of_files(name) else None
+                    raise WireProblem(DUPLICATE_TABLE, f'relation "{name}" already exists', hint=owner)
                 self._flows.query_of(name)
             self._flows.change({name: _with_names(self._spark(query), columns)})
             if comment is not None:
