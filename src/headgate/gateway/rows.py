@@ -88,8 +88,8 @@ def column_bytes(array: pa.Array, column: WireColumn, is_binary: bool) -> pa.Arr
     made = _binary(array, oid) if is_binary else _text(array, oid)
     if made is not None:
         return made
-    write = writer_of(oid, is_binary)
-    return pa.array([None if value is None else write(value) for value in array.to_pylist()], pa.binary())
+    write, values = writer_of(oid, is_binary), array.to_pylist(maps_as_pydicts="strict")
+    return pa.array([None if value is None else write(value) for value in values], pa.binary())
 
 
 def _text(array: pa.Array, oid: int) -> pa.Array | None:
