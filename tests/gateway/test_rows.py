@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import struct
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -31,7 +32,7 @@ from headgate.gateway.types import (
     UUID,
     WireColumn,
 )
-from headgate.gateway.values import writer_of
+from headgate.gateway.values import numeric_binary, writer_of
 
 NOON = datetime(2026, 7, 1, 12, 0, 0, 500_000)
 COLUMNS: dict[int, pa.Array] = {
@@ -90,6 +91,19 @@ def test_columns_and_single_values_have_the_same_bytes(form: int, offset: int) -
     if form == 1:
         copied = [fields(body) for body in messages(bytes(copy_binary_rows(batch, NAMED)), b"d")]
         assert copied == rows
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale"), [(18, 0), (18, 16), (5, 5), (10, 2), (18, 4), (4, 4), (18, 18), (28, 9)]
+)
+def test_decimals_have_the_groups_of_single_ones(precision: int, scale: int) -> None:
+    chosen = random.Random(precision * 100 + scale)
+    numbers = [0, 1, -1, 9_999, 10_000, -(10 ** (precision - 1)), 10**precision - 1]
+    numbers += [chosen.randrange(10 ** chosen.randint(1, precision)) * chosen.choice((1, -1)) for _ in range(500)]
+    scaled = [Decimal(number).scaleb(-scale) for number in numbers if abs(number) < 10**precision]
+    array = pa.array([None, *scaled, None], pa.decimal128(precision, scale)).slice(1)
+    written = column_bytes(array, WireColumn("c", NUMERIC), True).to_pylist()
+    assert written == [*map(numeric_binary, array.to_pylist()[:-1]), None]
 
 
 def test_types_without_columns_at_once_have_the_bytes_of_postgresql() -> None:
