@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +33,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A new project whose service runs; ten things are sold already."""
     project = tmp_path_factory.mktemp("projects") / "shop"
     assert run(["init", str(project)]) == 0
+    with (project / "headgate.yml").open("a") as file:
+        file.write("service: {answer_rows: 1000}\n")
     (project / "tmp").mkdir()
     process, _ = start(project, TMPDIR=str(project / "tmp"))
     try:
@@ -55,6 +59,27 @@ def test_what_another_process_sold_is_in_the_answer(shop: Path, capfd: Captured)
     sell(shop)
     after = answered(shop, capfd, "query", "SELECT SUM(sales) AS sales FROM revenue")
     assert [before, after] == [[{"sales": 10}], [{"sales": 20}]]
+
+
+@pytest.mark.skipif(shutil.which("psql") is None, reason="there is no psql")
+def test_psql_is_answered_within_the_projects_limits(shop: Path, capfd: Captured) -> None:
+    status = answered(shop, capfd, "status")
+    assert isinstance(status, dict)
+
+    def psql(*commands: str) -> subprocess.CompletedProcess[str]:
+        each = [word for command in commands for word in ("-c", command)]
+        arguments = ["psql", "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", status["postgres"], *each]
+        return subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+
+    assert run(["query", "SELECT SUM(sales) AS sales FROM revenue", "--project", str(shop), "--json"]) == 0
+    ((sales,),) = [each.values() for each in json.loads(capfd.readouterr().out)]
+    done = psql("SELECT sum(sales)::bigint FROM revenue", r"\dm")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, str(sales)), done.stderr
+    assert "public|revenue|materialized view" in done.stdout
+    assert psql("SET dialect = spark", "SELECT count(*) FROM range(1001)").stdout.split() == ["SET", "1001"]
+    assert psql("SET dialect = spark", "SELECT * FROM range(1000)").returncode == 0
+    refused = psql("SET dialect = spark", "SELECT * FROM range(1001)")
+    assert refused.returncode != 0 and "more than 1,000 rows" in refused.stderr
 
 
 def test_an_answer_that_cannot_be_fresh_in_time_is_code_3(shop: Path, capfd: Captured) -> None:

@@ -156,6 +156,8 @@ TABLE = "sources:\n  s:\n    type: memory\n    tables:\n      t:\n"
         ("freshness: 10m\n", 3, "freshness must be a mapping", "max_staleness"),
         ("gateway:\n  port: 70000\n", 4, "gateway.port is too large", "the most is 65535"),
         ("gateway: false\n", 3, "gateway must be a mapping", "the known keys are enabled, host, port"),
+        ("service:\n  answer_rows: 0\n", 4, "service.answer_rows is too small", "the least is 1"),
+        ("service:\n  answer_bytes: much\n", 4, "'much' is not a size", "64MiB"),
         ("retention:\n  jobs: 0\n", 4, "retention.jobs is too small", "the least is 1"),
         ("retention:\n  jobs: yes\n", 4, "true is not a number", "whole number"),
         ("retention:\n  jobs: many\n", 4, "must be a whole number", "whole number"),

@@ -63,7 +63,12 @@ def test_dbt_runs_a_project(shop: Shop, tmp_path: Path) -> None:
     with psycopg.connect(shop.dsn, autocommit=True) as connection:
         before = connection.execute("SELECT name, qty FROM dbt_named").fetchall()
         assert [name for name, _ in before] == ["Ölkanne"]
+        connection.execute("INSERT INTO shop.sales VALUES (7500, 1, 2)")
         dbt("run")  # refreshes
+        connection.execute("SET max_staleness = 'any'")
+        assert connection.execute("SELECT name, qty FROM dbt_named").fetchall() == [("Ölkanne", before[0][1] + 2)]
+        connection.execute("RESET max_staleness")
+        connection.execute("INSERT INTO shop.sales VALUES (7501, 1, -2)")
         sold.write_text(sold.read_text().replace("sum(qty)::bigint", "(sum(qty) * 10)::bigint"))
         dbt("run", "--full-refresh")
         assert connection.execute("SELECT qty FROM dbt_named").fetchone() == (before[0][1] * 10,)

@@ -126,7 +126,9 @@ def test_a_cancelled_query_ends_and_the_connection_goes_on(connection: psycopg.C
 def test_copy_gives_all_rows(connection: psycopg.Connection, form: str) -> None:
     with (
         connection.cursor() as cursor,
-        cursor.copy(f"COPY (SELECT id, name, price FROM shop.items ORDER BY id) TO STDOUT (FORMAT {form})") as copy,
+        cursor.copy(
+            f"COPY (SELECT id, name, price FROM shop.items WHERE id < 50 ORDER BY id) TO STDOUT (FORMAT {form})"
+        ) as copy,
     ):
         if form == "csv":
             assert b"".join(copy).decode() == "1,Ölkanne,12.50\n2,tab\there,0.01\n"

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import math
+import random
 import struct
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
-from headgate.gateway.rows import copy_binary_rows, copy_data, copy_text_rows, data_rows
+from headgate.gateway.rows import column_bytes, copy_binary_rows, copy_data, copy_text_rows, data_rows
 from headgate.gateway.types import (
     ARRAYS,
     BOOL,
     BYTEA,
     DATE,
+    FLOAT4,
     FLOAT8,
     INT2,
     INT4,
     INT8,
+    INTERVAL,
+    JSON,
     NUMERIC,
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
+    UUID,
     WireColumn,
 )
-from headgate.gateway.values import writer_of
+from headgate.gateway.values import numeric_binary, writer_of
 
 NOON = datetime(2026, 7, 1, 12, 0, 0, 500_000)
 COLUMNS: dict[int, pa.Array] = {
@@ -85,6 +91,75 @@ def test_columns_and_single_values_have_the_same_bytes(form: int, offset: int) -
     if form == 1:
         copied = [fields(body) for body in messages(bytes(copy_binary_rows(batch, NAMED)), b"d")]
         assert copied == rows
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale"), [(18, 0), (18, 16), (5, 5), (10, 2), (18, 4), (4, 4), (18, 18), (28, 9)]
+)
+def test_decimals_have_the_groups_of_single_ones(precision: int, scale: int) -> None:
+    chosen = random.Random(precision * 100 + scale)
+    numbers = [0, 1, -1, 9_999, 10_000, -(10 ** (precision - 1)), 10**precision - 1]
+    numbers += [chosen.randrange(10 ** chosen.randint(1, precision)) * chosen.choice((1, -1)) for _ in range(500)]
+    scaled = [Decimal(number).scaleb(-scale) for number in numbers if abs(number) < 10**precision]
+    array = pa.array([None, *scaled, None], pa.decimal128(precision, scale)).slice(1)
+    written = column_bytes(array, WireColumn("c", NUMERIC), True).to_pylist()
+    assert written == [*map(numeric_binary, array.to_pylist()[:-1]), None]
+
+
+def test_types_without_columns_at_once_have_the_bytes_of_postgresql() -> None:
+    hours = struct.Struct("!qii")
+    short = struct.Struct("!f")
+    for oid, array, text, binary in (
+        (
+            INTERVAL,
+            pa.array([timedelta(3, 14_706, 789_000), None, timedelta(hours=-1)], pa.duration("us")),
+            [b"3 days 04:05:06.789", None, b"-01:00:00"],
+            [hours.pack(14_706_789_000, 3, 0), None, hours.pack(23 * 3_600_000_000, -1, 0)],
+        ),
+        (
+            FLOAT4,
+            pa.array([0.1, None, -2], pa.float32()),
+            [b"0.1", None, b"-2"],
+            [short.pack(0.1), None, short.pack(-2)],
+        ),
+        (
+            FLOAT4,
+            pa.array([0.1, math.nan, -math.inf], pa.float32()),
+            [b"0.1", b"NaN", b"-Infinity"],
+            [short.pack(0.1), short.pack(math.nan), short.pack(-math.inf)],
+        ),
+        (ARRAYS[FLOAT4], pa.array([[0.1, None]], pa.list_(pa.float32())), [b"{0.1,NULL}"], None),
+        (
+            JSON,
+            pa.array([{"x": 1, "y": None}, None], pa.struct({"x": pa.int32(), "y": pa.string()})),
+            [b'{"x":1,"y":null}', None],
+            [b'{"x":1,"y":null}', None],
+        ),
+        (
+            JSON,
+            pa.array([{"ö": [1, 2]}, {}, None], pa.map_(pa.string(), pa.list_(pa.int64()))),
+            ['{"ö":[1,2]}'.encode(), b"{}", None],
+            ['{"ö":[1,2]}'.encode(), b"{}", None],
+        ),
+        (
+            JSON,
+            pa.array(
+                [[{"at": NOON, "price": Decimal("1.50")}]],
+                pa.list_(pa.struct({"at": pa.timestamp("us"), "price": pa.decimal128(10, 2)})),
+            ),
+            [b'[{"at":"2026-07-01T12:00:00.500000","price":"1.50"}]'],
+            None,
+        ),
+        (
+            UUID,
+            pa.array(["00112233-4455-6677-8899-aabbccddeeff", None]),
+            [b"00112233-4455-6677-8899-aabbccddeeff", None],
+            [bytes.fromhex("00112233445566778899aabbccddeeff"), None],
+        ),
+    ):
+        assert column_bytes(array, WireColumn("c", oid), False).to_pylist() == text
+        if binary is not None:
+            assert column_bytes(array, WireColumn("c", oid), True).to_pylist() == binary
 
 
 def test_no_rows_and_no_columns_are_messages_too() -> None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from headgate.config.service import ServiceSettings
 from headgate.errors import Cancelled, DefiniteError
 from headgate.runtime.spark.partitions import AnswerPart, Batches, ReadLimit
 from headgate.scheduling.bound import Bound
@@ -86,7 +87,7 @@ class ScriptedWarehouse:
     def __init__(self, script: Script, receipt: Receipt = RECEIPT, storage: Path = Path("/nowhere")) -> None:
         self.script = script
         self.receipt = receipt
-        self.project = SimpleNamespace(name="scripted", storage=str(storage))
+        self.project = SimpleNamespace(name="scripted", storage=str(storage), service=ServiceSettings())
         self.sessions: list[ScriptedSession] = []
         self.bounds: list[dict[str, Any]] = []
         self.spark_lost: str | None = None

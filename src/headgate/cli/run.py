@@ -113,7 +113,8 @@ def run_command(
     logging.basicConfig(level=log_level.upper(), format=_LOG)
     # The socket comes first: a port that is taken is reported at once, and a process manager can see that the service lives.
     listening, own_token = listen(host, port), secrets.token_urlsafe(32)
-    for_postgres = listen_for_postgres(load_project(place.file).gateway, host, postgres_port, token)
+    project = load_project(place.file)
+    for_postgres = listen_for_postgres(project.gateway, host, postgres_port, token)
     tls = _tls(tls_certificate, tls_key)
     worker = supervise()
     # This is a worker from here on. Until the warehouse is open there is nothing to end in order: both signals break off.
@@ -123,7 +124,7 @@ def run_command(
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: asked.put("apply"))
     from headgate.gateway.endpoint import Gateway
-    from headgate.service import Server
+    from headgate.service import Server, ServiceLimits
     from headgate.service.restarts import Restarts
 
     gateways = (
@@ -133,6 +134,7 @@ def run_command(
     server = Server(
         host=host,
         token=token,
+        limits=ServiceLimits.of(project.service),
         allowed_hosts=allowed_hosts,
         listening=listening,
         own_token=own_token,

@@ -21,6 +21,7 @@ from headgate.config.fields import Count, CountOrNone, Duration, Name, Settings,
 from headgate.config.gateway import GatewaySettings
 from headgate.config.platforms import SPARK, PostgresPlatformSettings
 from headgate.config.scaling import ScalingSettings
+from headgate.config.service import ServiceSettings
 from headgate.config.sources import SourceSettings
 
 WhenStale = Literal["fail", "serve", "wait"]
@@ -175,6 +176,7 @@ class Project(Settings):
     limits: ProjectLimits = ProjectLimits()
     background: BackgroundSettings = BackgroundSettings()
     gateway: GatewaySettings = GatewaySettings()
+    service: ServiceSettings = ServiceSettings()
     scaling: ScalingSettings | None = None
     """Without it no part grows or shrinks: each uses the slots that Spark has."""
     advising: AdvisingSettings = AdvisingSettings()

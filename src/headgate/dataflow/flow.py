@@ -39,6 +39,7 @@ class MaterializedView:
     properties: dict[str, str] = field(default_factory=dict, compare=False)
     expectations: tuple[Expectation, ...] = ()
     """What its rows should satisfy; those that are dropped are missing in `result` already."""
+    comment: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class AutoCdc:
     track_except: tuple[str, ...] = ()
     """Columns that are left out where `track` is None."""
     expectations: tuple[Expectation, ...] = ()
+    comment: str | None = field(default=None, compare=False)
 
 
 Flow = MaterializedView | AutoCdc

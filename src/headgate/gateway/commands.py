@@ -10,7 +10,7 @@ from headgate.config.durations import parse_duration
 from headgate.gateway.answers import Done, Fetched, rows_of
 from headgate.gateway.problems import WireProblem
 from headgate.gateway.reading import QueryReader
-from headgate.gateway.settings import FRESHNESS, REPORTED, ConnectionSettings
+from headgate.gateway.settings import FRESHNESS, REPORTED, ConnectionSettings, is_on
 from headgate.gateway.statements import Statement
 from headgate.gateway.transactions import Transactions
 from headgate.gateway.types import TEXT
@@ -21,6 +21,7 @@ from headgate.sql.tail import FreshnessClause, parse_setting
 _OPTION = re.compile(r"(?:-c\s*|--)([A-Za-z_][\w.-]*)=((?:\\.|[^\s\\])*)")
 
 
+READ_ONLY = "transaction_read_only"
 _SHOWN = {"timezone": "TimeZone", "datestyle": "DateStyle", "intervalstyle": "IntervalStyle"}
 
 
@@ -48,6 +49,8 @@ class SettingCommands:
 
     def set(self, statement: Statement) -> Done:
         setting = parse_set(statement)
+        if statement.starts_with("SET", "TRANSACTION") and self._transactions.open is None:
+            return Done("SET", ("SET TRANSACTION can only be used in transaction blocks",))
         if setting.is_local and setting.name is not None:
             transaction = self._transactions.open
             if transaction is None:
@@ -60,6 +63,9 @@ class SettingCommands:
         """Gives what the client is to be told of."""
         if setting.name is None:
             self._settings.reset_all()
+            told = None
+        elif setting.name.lower() == READ_ONLY:
+            self._transactions.set_read_only(is_on(setting.value or "off"))
             told = None
         else:
             told = self._settings.set(setting.name, setting.value)
@@ -89,6 +95,8 @@ class SettingCommands:
 
     def value_of(self, name: str) -> str:
         """What holds for the connection."""
+        if name.lower() == READ_ONLY:
+            return "on" if self._transactions.is_read_only else "off"
         return self._freshness(name) if name in FRESHNESS else self._settings[name]
 
     def _freshness(self, name: str) -> str:
@@ -134,8 +142,10 @@ def parse_set(statement: Statement) -> Setting:
     is_local = words.take("LOCAL")
     if not is_local:
         words.take("SESSION")
-    if words.take("TRANSACTION") or words.take("CHARACTERISTICS", "AS", "TRANSACTION"):
-        return _transaction_modes(words)
+    if words.take("TRANSACTION"):
+        return _transaction_modes(words, READ_ONLY)
+    if words.take("CHARACTERISTICS", "AS", "TRANSACTION"):
+        return _transaction_modes(words, f"default_{READ_ONLY}")
     if words.take("TIME", "ZONE"):
         return Setting("timezone", _value(words), is_local)
     if words.take("NAMES"):
@@ -148,21 +158,20 @@ def parse_set(statement: Statement) -> Setting:
     return Setting(name, _value(words), is_local)
 
 
-def _transaction_modes(words: Words) -> Setting:
+def _transaction_modes(words: Words, read_only: str) -> Setting:
     # Every transaction reads one snapshot, which is at least what any level promises.
+    found = Setting("transaction_isolation", "repeatable read")
     while not words.is_at_end:
         if words.take("ISOLATION", "LEVEL"):
             words.name("a level")
             words.take("READ") or words.take("COMMITTED") or words.take("UNCOMMITTED")
-        elif not (
-            words.take("READ", "ONLY")
-            or words.take("READ", "WRITE")
-            or words.take("NOT", "DEFERRABLE")
-            or words.take("DEFERRABLE")
-            or words.take(",")
-        ):
+        elif words.take("READ", "ONLY"):
+            found = Setting(read_only, "on")
+        elif words.take("READ", "WRITE"):
+            found = Setting(read_only, "off")
+        elif not (words.take("NOT", "DEFERRABLE") or words.take("DEFERRABLE") or words.take(",")):
             raise words.error("expected a transaction mode")
-    return Setting("transaction_isolation", "repeatable read")
+    return found
 
 
 def _setting_name(words: Words) -> str:

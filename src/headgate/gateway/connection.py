@@ -48,6 +48,7 @@ from pygwire.messages import (
 
 from headgate.errors import Cancelled
 from headgate.gateway.answers import CopyIn, CopyOut, Done, Fetched, Followed, Result, RowCursor
+from headgate.gateway.copied import CopiedRows
 from headgate.gateway.copying import copy_lines, copy_out
 from headgate.gateway.describing import has_rows
 from headgate.gateway.parameters import decode
@@ -74,7 +75,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE_ROWS = 500
 """So few rows are encoded without another thread."""
-_MOST_COPIED = 256 << 20
+_COPIED_AT_ONCE = 1 << 20
+"""So many bytes of a COPY are kept before they are written to its file."""
 _LOOK_SECONDS = 0.5
 """How often a subscription looks whether its client is still there."""
 
@@ -399,28 +401,36 @@ class WireConnection:
         is_binary = result.options.form == "binary"
         self._transport.put(CopyInResponse(int(is_binary), [int(is_binary)] * len(result.columns)))
         await self._transport.flush()
+        rows = CopiedRows(result)
+        try:
+            await self._received(rows)
+            made = self.session.writing.copied(result, rows)
+            self._done(_as_done(await self._in_thread("COPY", made, must_end=True)))
+        except BaseException:
+            rows.close()
+            raise
+
+    async def _received(self, rows: CopiedRows) -> None:
+        """Takes what the client copies, part after part."""
         data = bytearray()
-        too_large = False
         while True:
             message = await self._transport.message(ConnectionPhase.COPY_IN)
             self._go_on()
             match message:
                 case CopyData():
-                    too_large = too_large or len(data) + len(message.data) > _MOST_COPIED
-                    if not too_large:
-                        data += message.data
+                    data += message.data
+                    if len(data) >= _COPIED_AT_ONCE:
+                        await self._gateway.in_thread(partial(rows.add, data))
+                        data = bytearray()
                 case CopyDone():
-                    break
+                    await self._gateway.in_thread(partial(rows.add, data))
+                    return
                 case CopyFail():
                     raise WireProblem("57014", f"COPY from stdin failed: {message.error_message}")
                 case Flush() | Sync():
                     pass
                 case _:
                     raise FatalProblem(PROTOCOL, "unexpected message during COPY from stdin")
-        if too_large:
-            raise WireProblem("54000", f"one COPY takes at most {_MOST_COPIED >> 20} MB", hint="copy in parts")
-        made = self.session.writing.copied(result, bytes(data))
-        self._done(_as_done(await self._in_thread("COPY", made, must_end=True)))
 
     # work
 

@@ -1,26 +1,20 @@
-"""COPY: its statement, and rows in its text, CSV and binary forms."""
+"""COPY: its statement, and rows out in its text, CSV and binary forms."""
 
 from __future__ import annotations
 
 import csv
 import io
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from headgate.gateway.answers import CopyOptions, Fetched, RowCursor
-from headgate.gateway.parameters import decode, from_text
 from headgate.gateway.problems import INVALID_PARAMETER, NOT_SUPPORTED, WireProblem
 from headgate.gateway.rows import COPY_HEADER, COPY_TRAILER, MESSAGE_HEAD, copy_binary_rows, copy_data, copy_text_rows
 from headgate.gateway.statements import Statement
 from headgate.gateway.types import WireColumn
 from headgate.gateway.words import Words
-
-BAD_COPY = "22P04"
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "\\": "\\"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,90 +143,3 @@ def _header(names: Sequence[str], options: CopyOptions) -> str:
     line = io.StringIO()
     csv.writer(line, delimiter=options.delimiter, quotechar=options.quote, lineterminator="\n").writerow(names)
     return line.getvalue()
-
-
-def copied_rows(data: bytes, columns: Sequence[WireColumn], options: CopyOptions) -> list[tuple[Any, ...]]:
-    """The rows that a client sent."""
-    if options.form == "binary":
-        return list(_binary_rows(data, columns))
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise WireProblem("22021", "the rows are not in UTF8") from None
-    fields = _csv_fields(text, options) if options.form == "csv" else _text_fields(text, options)
-    rows = []
-    for number, values in enumerate(fields, 1):
-        if options.header and number == 1:
-            continue
-        if len(values) != len(columns):
-            raise WireProblem(BAD_COPY, f"row {number} has {len(values)} columns, expected {len(columns)}")
-        rows.append(tuple(_value(value, column, number) for value, column in zip(values, columns, strict=True)))
-    return rows
-
-
-def _value(text: str | None, column: WireColumn, number: int) -> Any:
-    if text is None:
-        return None
-    try:
-        return from_text(text, column.oid)
-    except (ValueError, ArithmeticError):
-        raise WireProblem("22P02", f"row {number}, column {column.name}: invalid input {text[:50]!r}") from None
-
-
-def _text_fields(text: str, options: CopyOptions) -> Iterator[list[str | None]]:
-    lines = text.split("\n")
-    if lines and lines[-1] == "":
-        lines.pop()
-    for line in lines:
-        line = line.removesuffix("\r")
-        if line == "\\.":
-            return
-        yield [None if field == options.null else _unescaped(field) for field in line.split(options.delimiter)]
-
-
-def _unescaped(field: str) -> str:
-    if "\\" not in field:
-        return field
-    parts, position = [], 0
-    while (found := field.find("\\", position)) >= 0 and found + 1 < len(field):
-        parts += [field[position:found], _ESCAPES.get(field[found + 1], field[found + 1])]
-        position = found + 2
-    return "".join([*parts, field[position:]])
-
-
-def _csv_fields(text: str, options: CopyOptions) -> Iterator[list[str | None]]:
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=options.delimiter, quotechar=options.quote, strict=True
-    )
-    try:
-        for row in reader:
-            if row == ["\\."]:
-                return
-            yield [None if value == options.null else value for value in row]
-    except csv.Error as error:
-        raise WireProblem(BAD_COPY, f"line {reader.line_num} is not CSV: {error}") from None
-
-
-def _binary_rows(data: bytes, columns: Sequence[WireColumn]) -> Iterator[tuple[Any, ...]]:
-    if data[:11] != COPY_HEADER[:11]:
-        raise WireProblem(BAD_COPY, "COPY file signature not recognized")
-    try:
-        (extension,) = struct.unpack_from("!i", data, 15)
-        offset = 19 + extension
-        while True:
-            (count,) = struct.unpack_from("!h", data, offset)
-            offset += 2
-            if count == -1:
-                return
-            if count != len(columns):
-                raise WireProblem(BAD_COPY, f"a row has {count} columns, expected {len(columns)}")
-            values = []
-            for column in columns:
-                (length,) = struct.unpack_from("!i", data, offset)
-                offset += 4
-                body = None if length < 0 else data[offset : offset + length]
-                offset += max(0, length)
-                values.append(decode(body, column.oid, True))
-            yield tuple(values)
-    except struct.error:
-        raise WireProblem(BAD_COPY, "unexpected end of the rows") from None

@@ -48,9 +48,12 @@ class DeclaredFlows:
             raise WireProblem(
                 "42501",
                 f"{name} is defined in the project's files, and is changed there",
-                hint="change the file and `headgate apply`; or remove it from the file and create it here",
+                hint="change the file and `headgate apply`; or remove it from the file, apply, and create it here",
             )
         return found
+
+    def is_of_files(self, name: str) -> bool:
+        return name.casefold() not in {each.casefold() for each in self._declared}
 
     def readers(self, names: Iterable[str], *, directly: bool = False) -> list[str]:
         """The flows that read one of these, nearest first."""

@@ -11,7 +11,7 @@ from sqlglot import exp, parse_one
 from headgate.gateway.answers import Done
 from headgate.gateway.comments import Comments
 from headgate.gateway.declared import DeclaredFlows
-from headgate.gateway.dialect import FLOWS_SCHEMA, parse
+from headgate.gateway.dialect import FLOWS_SCHEMA, local_name, parse
 from headgate.gateway.problems import (
     DEPENDENT_OBJECTS,
     DUPLICATE_TABLE,
@@ -86,7 +86,8 @@ class Definer:
                 if may_exist:
                     return Done(tag, (f'relation "{name}" already exists, skipping',))
                 if not replaces:
-                    raise WireProblem(DUPLICATE_TABLE, f'relation "{name}" already exists')
+                    owner = "the project's files define it: change it there" if self._flows.is_of_files(name) else None
+                    raise WireProblem(DUPLICATE_TABLE, f'relation "{name}" already exists', hint=owner)
                 self._flows.query_of(name)
             self._flows.change({name: _with_names(self._spark(query), columns)})
             if comment is not None:
@@ -246,7 +247,7 @@ class Definer:
         text = None if words.take("NULL") else words.string("a comment in quotes")
         words.end()
         column = parts[-1] if is_column else ""
-        table = _local(parts[:-1] if is_column else parts)
+        table = local_name(parts[:-1] if is_column else parts)
         known = next((each for each in self._warehouse.describe() if each.name.casefold() == table.casefold()), None)
         if not self._flows.exists(table):
             raise WireProblem(UNDEFINED_TABLE, f'relation "{table}" does not exist')
@@ -263,7 +264,7 @@ class Definer:
 
     def _flow_name(self, words: Words) -> str:
         parts = words.names("a materialized view's name")
-        name = _local(parts)
+        name = local_name(parts)
         if "." in name:
             raise WireProblem(
                 NOT_SUPPORTED,
@@ -322,12 +323,6 @@ def _with_names(query: str, names: tuple[str, ...]) -> str:
     ]
     select.set("expressions", [*named, *select.expressions[len(named) :]])
     return tree.sql(dialect="spark")
-
-
-def _local(parts: tuple[str, ...]) -> str:
-    """The warehouse's name of a table of one, two or three parts."""
-    schema = parts[-2] if len(parts) > 1 else FLOWS_SCHEMA
-    return parts[-1] if schema == FLOWS_SCHEMA else f"{schema}.{parts[-1]}"
 
 
 def _without_data(query: str) -> str:

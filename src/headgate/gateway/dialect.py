@@ -176,6 +176,12 @@ def table_name(table: exp.Table) -> str:
     return table.name if schema in ("", FLOWS_SCHEMA) else f"{table.db}.{table.name}"
 
 
+def local_name(parts: Sequence[str]) -> str:
+    """The warehouse's name of a table of one, two or three parts."""
+    schema = parts[-2] if len(parts) > 1 else FLOWS_SCHEMA
+    return parts[-1] if schema == FLOWS_SCHEMA else f"{schema}.{parts[-1]}"
+
+
 def _local(node: exp.Expr) -> exp.Expr:
     """Names as the warehouse has them: no database, no schema of the flows."""
     if (isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier)) or isinstance(node, exp.Column):

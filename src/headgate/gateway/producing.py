@@ -3,7 +3,8 @@ per source."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,6 +13,7 @@ from zoneinfo import ZoneInfo
 from sqlglot import exp
 
 from headgate.capture.producer import ProducerSource
+from headgate.gateway.copied import CopiedRows
 from headgate.gateway.dialect import table_name
 from headgate.gateway.parameters import Typed, from_text
 from headgate.gateway.problems import INVALID_TEXT, NOT_SUPPORTED, READ_ONLY, UNDEFINED_COLUMN, WireProblem
@@ -19,35 +21,71 @@ from headgate.gateway.types import DATE, NUMERIC, TIMESTAMP, TIMESTAMPTZ, WireCo
 from headgate.producing.connect import connect
 from headgate.scheduling.warehouse import Warehouse
 
-Rows = list[dict[str, Any]]
 MOST_ROWS = 1_000_000
-"""Of one transaction."""
+"""That INSERTs of one transaction may keep in memory; those of COPY wait in files."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Values as rows of a table, in the order of its columns; columns that are not given are NULL. Made anew for each who iterates."""
+
+    every: Sequence[WireColumn]
+    given: Sequence[WireColumn]
+    values: Sequence[Sequence[Any]] | CopiedRows
+    zone: str | None = None
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        places = {column.name: place for place, column in enumerate(self.given)}
+        taken = [(column, places.get(column.name)) for column in self.every]
+        for row in self.values:
+            yield tuple([None if place is None else stored(row[place], column, self.zone) for column, place in taken])
+
+    @property
+    def in_memory(self) -> int:
+        return 0 if isinstance(self.values, CopiedRows) else len(self.values)
+
+    def close(self) -> None:
+        if isinstance(self.values, CopiedRows):
+            self.values.close()
 
 
 class Writes:
     """Rows on their way into tables of producers."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[str, Rows]] = {}
-        self._count = 0
+        self._rows: dict[str, dict[str, list[TableRows]]] = {}
+        self._in_memory = 0
 
     def __bool__(self) -> bool:
-        return self._count > 0
+        return bool(self._rows)
 
-    def add(self, table: str, rows: Rows) -> None:
+    def add(self, table: str, rows: TableRows) -> None:
+        if self._in_memory + rows.in_memory > MOST_ROWS:
+            raise WireProblem(
+                "54000", f"a transaction inserts at most {MOST_ROWS:,} rows", hint="commit in between, or use COPY"
+            )
+        self._in_memory += rows.in_memory
         source, _, name = table.partition(".")
-        self._count += len(rows)
-        if self._count > MOST_ROWS:
-            raise WireProblem("54000", f"a transaction has at most {MOST_ROWS:,} rows", hint="commit in between")
-        self._rows.setdefault(source, {}).setdefault(name, []).extend(rows)
+        self._rows.setdefault(source, {}).setdefault(name, []).append(rows)
 
-    def commit(self, warehouse: Warehouse) -> None:
+    def commit(self, warehouse: Warehouse) -> int:
+        """Gives the number of rows."""
+        count = 0
         for source, tables in self._rows.items():
             with connect(warehouse, source=source, tables=list(tables)) as connection:
                 cursor = connection.cursor()
-                for name, rows in tables.items():
-                    cursor.insert(name, rows)
+                for name, parts in tables.items():
+                    count += sum(cursor.insert(name, rows) for rows in parts)
                 connection.commit()
+        return count
+
+    def close(self) -> None:
+        """Lets go of rows that wait in files."""
+        for tables in self._rows.values():
+            for parts in tables.values():
+                for rows in parts:
+                    rows.close()
+        self._rows.clear()
 
 
 def columns_of_table(warehouse: Warehouse, table: str, named: Sequence[str] = ()) -> tuple[str, tuple[WireColumn, ...]]:
@@ -65,22 +103,6 @@ def columns_of_table(warehouse: Warehouse, table: str, named: Sequence[str] = ()
         if name.casefold() not in columns:
             raise WireProblem(UNDEFINED_COLUMN, f'column "{name}" of relation "{found.name}" does not exist')
     return found.name, tuple(columns[name.casefold()] for name in named) if named else tuple(columns.values())
-
-
-def rows_of_values(
-    warehouse: Warehouse,
-    table: str,
-    columns: Sequence[WireColumn],
-    values: Sequence[Sequence[Any]],
-    zone: str | None = None,
-) -> Rows:
-    """Rows by column name; columns that are not given are NULL."""
-    _, every = columns_of_table(warehouse, table)
-    empty = dict.fromkeys(column.name for column in every)
-    return [
-        {**empty, **{column.name: stored(value, column, zone) for column, value in zip(columns, row, strict=True)}}
-        for row in values
-    ]
 
 
 def stored(value: Any, column: WireColumn, zone: str | None = None) -> Any:

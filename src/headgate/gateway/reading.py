@@ -13,7 +13,7 @@ from sqlglot import exp
 from headgate.gateway.answers import Fetched, Followed, Result, rows_of
 from headgate.gateway.catalog.engine import Catalog
 from headgate.gateway.catalog.rewriting import Asking, is_catalog
-from headgate.gateway.dialect import FLOWS_SCHEMA, parse, spark_text, table_name
+from headgate.gateway.dialect import FLOWS_SCHEMA, local_name, parse, spark_text, table_name
 from headgate.gateway.problems import NOT_SUPPORTED, SYNTAX, WireProblem
 from headgate.gateway.queries import Made, Work, read_answer
 from headgate.gateway.settings import VERSION, ConnectionSettings
@@ -132,6 +132,18 @@ class QueryReader:
         fetched = read_answer(work, self.session, text, tail, self._limits, snapshot)
         self.receipt = fetched.receipt or self.receipt
         return self._shown(fetched)
+
+    def told(self, statement: Statement) -> Made:
+        """SHOW TABLES, SHOW FLOWS, or DESCRIBE of a table by its name in PostgreSQL's words."""
+        text = statement.text
+        if statement.word(0) != "SHOW" and self._settings.dialect != "spark":
+            words = Words(statement, 1)
+            words.take("TABLE")
+            extended = "EXTENDED " if words.take("EXTENDED") else ""
+            name = local_name(words.names("a table"))
+            words.end()
+            text = f"DESCRIBE {extended}{'.'.join(f'`{part}`' for part in name.split('.'))}"
+        return lambda work: self.read(work, text)
 
     def _shown(self, fetched: Fetched) -> Fetched:
         return replace(fetched, columns=in_zone(fetched.columns, self._settings.zone))

@@ -88,8 +88,8 @@ def column_bytes(array: pa.Array, column: WireColumn, is_binary: bool) -> pa.Arr
     made = _binary(array, oid) if is_binary else _text(array, oid)
     if made is not None:
         return made
-    write = writer_of(oid, is_binary)
-    return pa.array([None if value is None else write(value) for value in array.to_pylist()], pa.binary())
+    write, values = writer_of(oid, is_binary), array.to_pylist(maps_as_pydicts="strict")
+    return pa.array([None if value is None else write(value) for value in values], pa.binary())
 
 
 def _text(array: pa.Array, oid: int) -> pa.Array | None:
@@ -160,7 +160,37 @@ def _binary(array: pa.Array, oid: int) -> pa.Array | None:
     if oid in (TIMESTAMP, TIMESTAMPTZ) and pa.types.is_timestamp(array.type):
         moments = _numbers(array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64()))
         return _fixed(array, (moments - EPOCH_MICROSECONDS).astype(">i8"))
+    if oid == NUMERIC and pa.types.is_decimal128(array.type):
+        return _numeric(array)
     return None
+
+
+def _numeric(array: pa.Array) -> pa.Array | None:
+    """Decimals of up to 18 digits: four words of head (groups, weight of the first, sign, scale), then groups of four digits without
+    those that are zero at either end. As `values.numeric_binary` has it."""
+    precision, scale = array.type.precision, array.type.scale
+    if precision > 18 or not 0 <= scale <= 16:
+        return None
+    # The lower half of each number holds all of it.
+    lower = np.frombuffer(array.buffers()[1], "<i8")[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+    numbers = np.where(array.is_valid().to_numpy(zero_copy_only=False), lower, 0)
+    whole, fraction = np.divmod(np.abs(numbers), 10**scale)
+    before, behind = -(-(precision - scale) // 4), -(-scale // 4)
+    fraction *= 10 ** (4 * behind - scale)
+    groups = [whole // 10_000**place % 10_000 for place in reversed(range(before))]
+    groups += [fraction // 10_000**place % 10_000 for place in reversed(range(behind))]
+    digits = np.stack(groups, axis=1)
+    is_digit = digits != 0
+    is_kept = np.logical_or.accumulate(is_digit, axis=1) & np.logical_or.accumulate(is_digit[:, ::-1], axis=1)[:, ::-1]
+    words = np.empty((len(array), 4 + digits.shape[1]), ">i2")
+    words[:, 0] = is_kept.sum(axis=1)
+    words[:, 1] = np.where(numbers != 0, before - 1 - is_kept.argmax(axis=1), 0)
+    words[:, 2] = np.where(numbers < 0, 0x4000, 0)
+    words[:, 3] = scale
+    words[:, 4:] = digits
+    is_written = np.concatenate([np.ones((len(array), 4), bool), is_kept], axis=1)
+    offsets = np.concatenate([[0], np.cumsum(2 * is_written.sum(axis=1))]).astype(np.int32)
+    return _null_as(array, _binaries(words[is_written], offsets))
 
 
 def _numbers(array: pa.Array) -> np.ndarray:
@@ -170,15 +200,22 @@ def _numbers(array: pa.Array) -> np.ndarray:
 
 def _fixed(array: pa.Array, numbers: np.ndarray) -> pa.Array:
     """The bytes of numbers as binary values; null where the array is."""
-    made = _of_bytes(numbers)
+    return _null_as(array, _of_bytes(numbers))
+
+
+def _null_as(array: pa.Array, made: pa.Array) -> pa.Array:
     return pc.if_else(array.is_valid(), made, pa.scalar(None, pa.binary())) if array.null_count else made
 
 
 def _of_bytes(numbers: np.ndarray) -> pa.Array:
     size = numbers.dtype.itemsize
     offsets = np.arange(0, (len(numbers) + 1) * size, size, dtype=np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(numbers).view(np.uint8))]
-    return pa.Array.from_buffers(pa.binary(), len(numbers), buffers)
+    return _binaries(numbers, offsets)
+
+
+def _binaries(data: np.ndarray, offsets: np.ndarray) -> pa.Array:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data).view(np.uint8))]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
 def _messages(

@@ -81,7 +81,7 @@ class WireSession:
         if is_query(statement):
             return self._reading.query(statement.text, values)
         if is_told(statement):
-            return lambda work: self._reading.read(work, statement.text)
+            return self._reading.told(statement)
         match first := statement.word(0):
             case "BEGIN" | "START":
                 return self.transactions.begin(statement)

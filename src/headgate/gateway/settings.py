@@ -122,6 +122,10 @@ def _zone(given: str) -> str:
     return found
 
 
+def is_on(value: str) -> bool:
+    return value.lower() in ("on", "true", "yes", "1")
+
+
 SavedSettings = tuple[dict[str, str], dict[str, str], str]
 """Values, freshness and dialect as they were at some time."""
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate.gateway.answers import Done, Result
-from headgate.gateway.problems import FAILED_TRANSACTION, NO_TRANSACTION, NOT_SUPPORTED, WireProblem
+from headgate.gateway.problems import ACTIVE_TRANSACTION, FAILED_TRANSACTION, NO_TRANSACTION, NOT_SUPPORTED, WireProblem
 from headgate.gateway.producing import Writes
 from headgate.gateway.queries import Made, TransactionSnapshot, Work
-from headgate.gateway.settings import ConnectionSettings, SavedSettings
+from headgate.gateway.settings import ConnectionSettings, SavedSettings, is_on
 from headgate.gateway.statements import Statement
 from headgate.gateway.words import Words
 from headgate.scheduling.warehouse import Warehouse
@@ -81,13 +81,25 @@ class Transactions:
         if self.open is not None:
             return Done("BEGIN", ("there is already a transaction in progress",))
         words = [statement.word(place) for place in range(len(statement.tokens))]
-        is_read_only = ("READ", "ONLY") in itertools.pairwise(words)
+        modes = set(itertools.pairwise(words))
+        is_read_only = ("READ", "ONLY") in modes or (self.is_read_only and ("READ", "WRITE") not in modes)
         self.open = WireTransaction(self._settings.saved(), is_read_only=is_read_only)
         return Done("BEGIN")
 
     @property
     def is_read_only(self) -> bool:
-        return self.open is not None and self.open.is_read_only
+        """Of the open transaction; without one, of those to come."""
+        if self.open is None:
+            return is_on(self._settings["default_transaction_read_only"])
+        return self.open.is_read_only
+
+    def set_read_only(self, is_read_only: bool) -> None:
+        """SET TRANSACTION READ ONLY | READ WRITE; nothing without an open transaction."""
+        if self.open is None:
+            return
+        if self.open.is_read_only and not is_read_only and self.open.snapshot.job is not None:
+            raise WireProblem(ACTIVE_TRANSACTION, "transaction read-write mode must be set before any query")
+        self.open.is_read_only = is_read_only
 
     def end(self, statement: Statement) -> Result | Made:
         """COMMIT or ROLLBACK; a transaction that failed is rolled back."""
@@ -124,6 +136,7 @@ class Transactions:
     def close(self) -> None:
         if self.open is not None:
             self.open.snapshot.release()
+            self.open.writes.close()
         self.open = None
         self._ended()
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+
+import numpy as np
 
 from headgate.gateway.types import (
     BOOL,
@@ -25,6 +29,7 @@ from headgate.gateway.types import (
     OID,
     TIMESTAMP,
     TIMESTAMPTZ,
+    UUID,
 )
 from headgate.service.plain import to_plain
 
@@ -120,6 +125,11 @@ def _float_text(value: float) -> bytes:
     return repr(value).removesuffix(".0").encode()
 
 
+def _single_text(value: float) -> bytes:
+    """The shortest digits that mean this number of single precision."""
+    return str(np.float32(value)).removesuffix(".0").encode() if math.isfinite(value) else _float_text(value)
+
+
 def _bytea_text(value: bytes) -> bytes:
     return b"\\x" + value.hex().encode()
 
@@ -132,7 +142,7 @@ _TEXTS: Mapping[int, Written] = {
     BOOL: lambda value: b"t" if value else b"f",
     BYTEA: _bytea_text,
     DATE: date_text,
-    FLOAT4: _float_text,
+    FLOAT4: _single_text,
     FLOAT8: _float_text,
     INTERVAL: interval_text,
     JSON: json_text,
@@ -155,6 +165,7 @@ _BINARY: Mapping[int, Written] = {
     OID: lambda value: struct.pack("!I", value),
     TIMESTAMP: lambda value: struct.pack("!q", _microseconds(value)),
     TIMESTAMPTZ: lambda value: struct.pack("!q", _microseconds(value)),
+    UUID: lambda value: uuid.UUID(value).bytes,
 }
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from sqlglot import exp
 
 from headgate.gateway.answers import CopyIn, CopyOut, Done, Followed, Result
-from headgate.gateway.copying import Copy, copied_rows, parse_copy
+from headgate.gateway.copied import CopiedRows
+from headgate.gateway.copying import Copy, parse_copy
 from headgate.gateway.cursors import rows_of_result
 from headgate.gateway.dialect import bound
 from headgate.gateway.prepared import Begin
 from headgate.gateway.problems import NOT_SUPPORTED, SYNTAX, WireProblem
-from headgate.gateway.producing import Writes, columns_of_table, inserted, rows_of_values, values_of
+from headgate.gateway.producing import TableRows, Writes, columns_of_table, inserted, values_of
 from headgate.gateway.queries import Made, Work
 from headgate.gateway.reading import parsed
 from headgate.gateway.settings import ConnectionSettings
@@ -74,30 +76,31 @@ class RowWriter:
 
         return out
 
-    def copied(self, copy: CopyIn, data: bytes) -> Made:
+    def copied(self, copy: CopyIn, rows: CopiedRows) -> Made:
         """Takes the rows that came after COPY … FROM STDIN."""
+        return lambda work: self._written(copy.table, copy.columns, rows, "COPY")
 
-        def take(work: Work) -> Done:
-            return self._written(copy.table, copy.columns, copied_rows(data, copy.columns, copy.options), "COPY")
-
-        return take
-
-    def _written(self, table: str, columns: Sequence[WireColumn], values: Sequence[Sequence[object]], tag: str) -> Done:
-        rows = rows_of_values(self._warehouse, table, columns, values, self._settings.zone)
+    def _written(
+        self, table: str, columns: Sequence[WireColumn], values: Sequence[Sequence[object]] | CopiedRows, tag: str
+    ) -> Done:
+        """Has rows written, or keeps them for COMMIT; then mistakes in them are told now nevertheless."""
+        _, every = columns_of_table(self._warehouse, table)
+        rows = TableRows(every, columns, values, self._settings.zone)
         transaction = self._transactions.open
-        if transaction is not None:
-            if transaction.definitions:
-                raise WireProblem(
-                    NOT_SUPPORTED,
-                    "a transaction inserts rows or defines flows, not both",
-                    hint="COMMIT what it defines first",
-                )
-            transaction.writes.add(table, rows)
-        elif rows:
+        if transaction is None:
             writes = Writes()
             writes.add(table, rows)
-            writes.commit(self._warehouse)
-        return Done(f"{tag} {len(rows)}")
+            with closing(writes):
+                return Done(f"{tag} {writes.commit(self._warehouse)}")
+        if transaction.definitions:
+            raise WireProblem(
+                NOT_SUPPORTED,
+                "a transaction inserts rows or defines flows, not both",
+                hint="COMMIT what it defines first",
+            )
+        count = sum(1 for _ in rows)
+        transaction.writes.add(table, rows)
+        return Done(f"{tag} {count}")
 
 
 def is_copied_in(statement: Statement) -> bool:

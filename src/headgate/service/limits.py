@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from headgate.config.service import ServiceSettings
+
+_SETTINGS = ServiceSettings()
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
     request_bytes: int = 1 << 20
     """The largest body of a request."""
-    rows: int = 1_000_000
-    """The most rows of an answer; a query with more is refused unless it asks for fewer."""
-    bytes: int = 256 << 20
-    """The most bytes of an answer in Arrow's form; a query with more is refused unless it asks for fewer rows."""
+    rows: int = _SETTINGS.answer_rows
+    bytes: int = _SETTINGS.answer_bytes
     time: timedelta = timedelta(minutes=5)
     """How long a query may take, from its arrival to the last byte of its answer."""
     queries: int = 256
@@ -30,3 +32,8 @@ class ServiceLimits:
     """... and how many are; beyond that the one that was used longest ago is forgotten."""
     stop: timedelta = timedelta(seconds=4)
     """How long running queries have when the service stops."""
+
+    @classmethod
+    def of(cls, settings: ServiceSettings) -> ServiceLimits:
+        """Those of a project."""
+        return cls(rows=settings.answer_rows, bytes=settings.answer_bytes)

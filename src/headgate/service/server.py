@@ -66,7 +66,8 @@ class Server:
         restarts: Restarts | None = None,
         endpoints: Sequence[Endpoint] = (),
     ) -> None:
-        """Port 0 takes a free one. Without a warehouse the service is alive but not ready, until `attach`.
+        """Port 0 takes a free one. Without a warehouse the service is alive but not ready, until `attach`. Limits are by default those
+        of the warehouse's project.
 
         A service that is started again by a parent process gets from it the socket, which listens at `host` already, the
         token that administers without asking for one, and what to tell of the `restarts`.
@@ -76,7 +77,8 @@ class Server:
         require_token(host, token)
         self._host = host
         self._port = port
-        self._limits = limits or ServiceLimits()
+        project = ServiceLimits() if warehouse is None else ServiceLimits.of(warehouse.project.service)
+        self._limits = limits or project
         self._listening = listening
         self._endpoints = tuple(endpoints)
         self._service = Service(warehouse, self._limits, restarts or Restarts())

@@ -57,6 +57,7 @@ def view_of(statement: CreateView, result: Node | Fragment, outputs: tuple[str, 
         statement.query_where,
         dict(statement.properties),
         statement.expectations,
+        statement.comment,
     )
 
 

@@ -45,7 +45,7 @@ def _row(table: TableDescription, comments: Mapping[str, str]) -> TableRow:
         # Rows without a key of their own are known by a hidden column.
         key if shown.issuperset(key) else (),
         table.definition,
-        comments.get(""),
+        comments.get("", table.comment),
         tuple((column, text) for column, text in comments.items() if column),
     )
 

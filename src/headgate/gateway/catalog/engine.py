@@ -16,7 +16,7 @@ from sqlglot import exp
 from headgate.gateway.answers import Fetched
 from headgate.gateway.catalog.definitions import definitions
 from headgate.gateway.catalog.functions import MACROS
-from headgate.gateway.catalog.mirror import HELPERS, Contents, Mirror
+from headgate.gateway.catalog.mirror import FRESHNESS_COLUMNS, HELPERS, Contents, Mirror
 from headgate.gateway.catalog.rewriting import FRESHNESS, Asking, duckdb_text, reads_freshness
 from headgate.gateway.problems import NOT_SUPPORTED, UNDEFINED_COLUMN, UNDEFINED_FUNCTION, UNDEFINED_TABLE, WireProblem
 from headgate.gateway.types import ARRAYS, INT8, NUMERIC, OID, TEXT, WireColumn, column_of
@@ -29,15 +29,7 @@ _STATES: Sequence[tuple[type[duckdb.Error], str]] = (
 )
 _VECTOR = 22
 """int2vector, which is told as numbers with blanks between them."""
-FRESHNESS_COLUMNS = (
-    ("table_schema", "VARCHAR"),
-    ("table_name", "VARCHAR"),
-    ("kind", "VARCHAR"),
-    ("job", "BIGINT"),
-    ("data_timestamp", "TIMESTAMPTZ"),
-    ("staleness_seconds", "DOUBLE"),
-)
-"""Of headgate.tables."""
+_DUCKDB_TYPES = {"string": "VARCHAR", "bigint": "BIGINT", "timestamp": "TIMESTAMPTZ", "double": "DOUBLE"}
 
 
 class Catalog:
@@ -59,7 +51,7 @@ class Catalog:
         cursor = self._connection().cursor()
         try:
             if reads_freshness(tree):
-                columns = ", ".join(f"{name} {kind}" for name, kind in FRESHNESS_COLUMNS)
+                columns = ", ".join(f"{name} {_DUCKDB_TYPES[kind]}" for name, kind in FRESHNESS_COLUMNS)
                 cursor.execute(f"CREATE OR REPLACE TEMP TABLE {FRESHNESS} ({columns})")
                 rows = self._freshness()
                 if rows:

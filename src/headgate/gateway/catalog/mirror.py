@@ -17,7 +17,16 @@ OWNER = 10
 _FIRST_OWN = 16_384
 _SCHEMAS = {"pg_catalog": 11, "pg_toast": 99, FLOWS_SCHEMA: 2200, "information_schema": 13_000}
 _HEAP, _BTREE = 2, 403
-_UNLIMITED = 1 << 20
+OWN_SCHEMA = "headgate"
+FRESHNESS_COLUMNS = (
+    ("table_schema", "string"),
+    ("table_name", "string"),
+    ("kind", "string"),
+    ("job", "bigint"),
+    ("data_timestamp", "timestamp"),
+    ("staleness_seconds", "double"),
+)
+"""Of headgate.tables, with types as Spark writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +69,9 @@ class Mirror:
         self.rows: Rows = {}
         self._system()
         self._roles()
-        for name in (*_SCHEMAS, *contents.schemas):
+        for name in dict.fromkeys((*_SCHEMAS, OWN_SCHEMA, *contents.schemas)):
             self._schema(name)
+        self._freshness()
         for table in contents.tables:
             self._table(table)
         self._helpers()
@@ -161,6 +171,30 @@ class Mirror:
             },
         )
 
+    def _freshness(self) -> None:
+        """headgate.tables, a view."""
+        table = TableRow(OWN_SCHEMA, "tables", True, FRESHNESS_COLUMNS, ())
+        oid = own_oid("table", table.schema, table.name)
+        self._class(oid, table.name, table.schema, "v", len(table.columns))
+        self.add("pg_views", schemaname=table.schema, viewname=table.name, viewowner=self._contents.database)
+        self._listed(table)
+        for place, (name, spark) in enumerate(table.columns, 1):
+            self._column(table, oid, place, column_of_text(name, spark), None)
+
+    def _listed(self, table: TableRow) -> None:
+        """In information_schema; flows are views there, which has no word for materialized ones."""
+        of_table = {
+            "table_catalog": self._contents.database,
+            "table_schema": table.schema,
+            "table_name": table.name,
+            "is_insertable_into": "NO" if table.is_flow else "YES",
+        }
+        kind = "VIEW" if table.is_flow else "BASE TABLE"
+        self.add("tables", "information_schema", **of_table, table_type=kind, is_typed="NO")
+        if table.is_flow:
+            about = {"view_definition": table.definition, "check_option": "NONE", "is_updatable": "NO"}
+            self.add("views", "information_schema", **of_table, **about)
+
     def _table(self, table: TableRow) -> None:
         database = self._contents.database
         oid = own_oid("table", table.schema, table.name)
@@ -204,16 +238,7 @@ class Mirror:
                 hastriggers=False,
                 rowsecurity=False,
             )
-            self.add(
-                "tables",
-                "information_schema",
-                table_catalog=database,
-                table_schema=table.schema,
-                table_name=table.name,
-                table_type="BASE TABLE",
-                is_insertable_into="YES",
-                is_typed="NO",
-            )
+        self._listed(table)
         comments = dict(table.column_comments)
         for place, (name, spark) in enumerate(table.columns, 1):
             self._column(table, oid, place, column_of_text(name, spark), comments.get(name))

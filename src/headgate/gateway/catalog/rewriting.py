@@ -11,12 +11,12 @@ from sqlglot.errors import SqlglotError
 
 from headgate.gateway.catalog.definitions import definitions
 from headgate.gateway.catalog.functions import NAMES, SESSION
+from headgate.gateway.catalog.mirror import OWN_SCHEMA
 from headgate.gateway.dialect import bound, rewritten
 from headgate.gateway.naming import name_columns
 from headgate.gateway.parameters import array_of, literal
 from headgate.gateway.problems import NOT_SUPPORTED, WireProblem
 
-OWN_SCHEMA = "headgate"
 _SCHEMAS = {"pg_catalog": "mirror", "information_schema": "information_mirror", OWN_SCHEMA: ""}
 FRESHNESS = "headgate_freshness"
 """What headgate.tables is called while a query reads it."""

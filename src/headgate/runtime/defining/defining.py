@@ -26,7 +26,7 @@ from headgate.runtime.defining.building import Builder, BuiltFlow, Declared, Def
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.execution.failures import all_failures
 from headgate.runtime.flows.analyses import Analyses
-from headgate.runtime.flows.definitions import each_flow, read_statements, view_statement
+from headgate.runtime.flows.definitions import each_flow, read_statements, view_statement, without_declared
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.flows import FlowPlan, Planner, RunningFlow
 from headgate.runtime.flows.procedure_set import ProcedureSet
@@ -64,6 +64,8 @@ class Defining:
     """Who planned the flows."""
     _left: tuple[Definitions, set[str]] | None = field(default=None, init=False)
     """What opening has left to be built."""
+    _told: str = field(default="", init=False)
+    """The flows with two owners that the log tells last."""
     is_stopped: bool = field(default=False, init=False)
     """Nothing more is to be built; see `stop`."""
 
@@ -82,7 +84,8 @@ class Defining:
             if record.text is not None and not record.is_archived
         }
         self._delete_former()
-        definitions = self.plan(declared)
+        self._declared = declared
+        definitions = self.plan()
         approve(definitions)
         # Before the first job there is nothing to build from, and nothing to answer meanwhile.
         if not build_later or self._procedures or self._journal.chain.newest == NO_JOB:
@@ -185,11 +188,19 @@ class Defining:
     ) -> Definitions:
         """The flows of the files as they are now and these of programs, planned; nothing is changed. Raises all mistakes.
 
-        `cuts` are those of flows that are to be moved; the others have theirs.
+        `cuts` are those of flows that are to be moved; the others have theirs. That a file defines a flow which a program has is a
+        mistake in `files` that are to be taken; otherwise the program's counts, and the log tells it.
         """
         declared = self._declared if declared is None else declared
         problems = Problems()
         statements = read_statements(self._settings.current.flow_files if files is None else files, problems)
+        disputed = Problems()
+        statements = without_declared(statements, declared, self._declared, disputed, problems)
+        if files is not None:
+            problems += disputed
+        elif disputed and (told := "; ".join(str(each) for each in disputed)) != self._told:
+            self._told = told
+            _LOGGER.error("flows have two owners, and stay with the first: %s", told)
         for name, sql in declared.values():
             with problems.collected():
                 statements.append(view_statement(name, sql))

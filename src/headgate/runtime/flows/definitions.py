@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -56,6 +56,32 @@ def view_statement(name: str, sql: str) -> Statement:
     if len(statements) != 1:
         raise FlowError("expected one query", where=statements[1].where, hint="declare each flow by itself")
     return replace(statements[0], where=Location(file, 1))
+
+
+def without_declared(
+    statements: Sequence[Statement], declared: Container[str], held: Container[str], disputed: Problems, wrong: Problems
+) -> list[Statement]:
+    """The files' statements but those about flows that clients or programs declare, by folded names.
+
+    A flow stays with its first owner: of flows that were `held` already the file's statement is disputed, of others the declaration
+    is wrong.
+    """
+    found = list[Statement]()
+    for statement in statements:
+        name, place = target_of(statement), statement.where
+        if name.casefold() not in declared:
+            found.append(statement)
+        elif name.casefold() in held:
+            what = f"flow {name} belongs to the client or program that declared it, and {place} defines it as well"
+            hint = (
+                f"remove it from the file; or DROP MATERIALIZED VIEW {name} (a program: drop), then the file's counts"
+            )
+            disputed.append(FlowError(what, where=place, hint=hint))
+        else:
+            what = f"flow {name} belongs to the project's files: {place} defines it"
+            hint = "change it in the file and `headgate apply`; or remove it there, apply, and declare it then"
+            wrong.append(FlowError(what, where=Location(f"flow {name}"), hint=hint))
+    return found
 
 
 class ViewReader(Protocol):
@@ -173,6 +199,7 @@ def auto_cdc(statement: CreateAutoCdc, tables: Sequence[CreateStreamingTable]) -
         track=statement.track,
         track_except=statement.track_except or (),
         expectations=target.expectations,
+        comment=target.comment,
     )
 
 

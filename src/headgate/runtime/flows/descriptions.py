@@ -36,6 +36,8 @@ class TableDescription:
     """The tables that it derives from; none for one that is captured."""
     definition: str | None = None
     """The query of a view, as it was written."""
+    comment: str | None = None
+    """Of a flow, as its file has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +85,6 @@ def _described(entry: TableEntry, flows: FlowSet, called_on: str | None) -> Tabl
     reads = plan.tables_read if plan is not None else () if called_on is None else (called_on,)
     columns = tuple(ColumnDescription(field.name, field.dataType.simpleString()) for field in entry.schema.fields)
     view = plan.flow if plan is not None and isinstance(plan.flow, MaterializedView) else None
-    return TableDescription(entry.name, kind, columns, entry.key, reads, None if view is None else view.text)
+    definition = None if view is None else view.text
+    comment = None if plan is None else plan.flow.comment
+    return TableDescription(entry.name, kind, columns, entry.key, reads, definition, comment)
