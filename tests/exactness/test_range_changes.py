@@ -94,6 +94,22 @@ def test_states_and_arrangements_have_the_range_column_and_stand_per_range(world
             assert [int(job) for job in physical.throughs] == [2, 3, 2], physical.spec.name
 
 
+def test_only_ranges_that_become_one_are_brought_to_one_job(world: World) -> None:
+    load(world)
+    world.commit(fact(1), fact(11), fact(21))
+    world.close_job()
+    world.bring("sums", [1])
+    assert throughs(world, "sums") == throughs(world, "s.facts") == [1, 2, 1]
+    # What is cut stands at one job anyway.
+    world.warehouse.change_ranges("sums", split="5")
+    assert throughs(world, "sums") == throughs(world, "s.facts") == [1, 1, 2, 1]
+    world.warehouse.change_ranges("sums", merge=1)
+    assert throughs(world, "sums") == throughs(world, "s.facts") == [1, 2, 1]
+    assert world.stored("sums").range_map.bounds == (5, 20)
+    world.refresh()
+    world.check_new_jobs()
+
+
 def test_a_process_killed_while_ranges_change_has_the_old_ones_or_the_new_ones(world: World) -> None:
     load(world)
     bounds, seen = [10, 20], set()

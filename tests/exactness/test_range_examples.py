@@ -168,7 +168,7 @@ def test_ranges_are_split_and_merged_while_answers_are_open(world: World) -> Non
         assert answer.to_arrow().to_pylist() == [{"k": 11, "s": 2}]
     commit(world, fact(1, n=2), fact(21, n=2))
     assert ask(world, "SELECT k, s FROM sums WHERE k < 12")[0] == [(1, 3), (11, 2)]
-    assert len(set(jobs(world))) == 2
+    assert jobs(world) == [3, 2, 1]  # the last one did not change
     world.reopen()
     assert world.stored("sums").range_map.bounds == (15, 20)
     assert ask(world, "SELECT k, s FROM sums")[0] == [(1, 3), (11, 2), (21, 3)]
