@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+import headgate
+from benchmarks import shop
 from headgate.errors import FlowError
 from tests.exactness.model import Insert, Table
-from tests.exactness.world import View, World
+from tests.exactness.world import SMALL_QUERIES, View, World
 
 TABLES = {
     "counted": Table({"k": "bigint", "v": "int"}, ("k",)),
@@ -69,3 +72,30 @@ def test_a_column_that_cannot_cut_a_flow_is_refused(
     text = "SELECT v, CAST(v AS DOUBLE) AS d, count(*) AS c FROM s.counted GROUP BY v, CAST(v AS DOUBLE)"
     with pytest.raises(FlowError, match=said):
         World(tmp_path, oracle, TABLES, (), [View("wrong", text, ranges=(column, 2))])
+
+
+def test_the_flow_of_the_benchmarks_is_aligned_on_the_purchase(oracle: SparkSession, tmp_path: Path) -> None:
+    settings: dict[str, Any] = shop.project(tmp_path / "warehouse", tmp_path / "flows", "bigint", SMALL_QUERIES)
+    tables = settings["sources"]["shop"]["tables"]
+    tables["purchases"]["ranges"] = {"column": "purc_id", "bounds": [10, 20]}
+    tables["lineitems"]["ranges"] = {"column": "purc_id"}
+    with headgate.open(settings) as warehouse:
+        sales = next(each for each in warehouse.ranges() if each.table == "store_sales")
+        assert (sales.column, len(sales.ranges)) == ("ticket", 3)
+        looked_up = dict.fromkeys(
+            ("customer", "store", "promotion", "dates"), "it is joined by other columns than purc_id"
+        )
+        aligned = dict.fromkeys(("purchases", "lineitems"), "aligned on purc_id")
+        assert dict(scan.split(": ", 1) for scan in sales.scans) == {
+            **{f"shop.{table}": reason for table, reason in (looked_up | aligned).items()},
+            "item": "versions are looked up in it",
+        }
+        with warehouse.source("shop").transaction() as transaction:
+            transaction.insert("item_s", {"item_id": 1, "name": "tea", "category": "food"})
+            for purchase in (1, 11, 21):
+                transaction.insert("purchases", {"purc_id": purchase, "store_id": 1})
+                transaction.insert("lineitems", {"purc_id": purchase, "line": 1, "item_id": 1, "qty": 2, "price": 3})
+        with warehouse.sql("SELECT ticket, qty, revenue FROM store_sales WHERE ticket = 11") as answer:
+            assert [tuple(row.values()) for row in answer.to_arrow().to_pylist()] == [(11, 2, 6)]
+            read = {each.table: each.read for each in answer.receipt.ranges}
+        assert read == dict.fromkeys(("store_sales", "shop.purchases", "shop.lineitems"), ("[10, 20)",))

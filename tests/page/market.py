@@ -25,7 +25,7 @@ def open_market(folder: Path) -> Warehouse:
     (folder / "flows" / "market.sql").write_text(FLOWS)
     tables = {
         "sales": {"columns": {"id": "bigint", "item": "string", "price": "int"}, "key": ["id"]},
-        "items": {"columns": {"item": "string"}, "key": ["item"]},
+        "items": {"columns": {"item": "string"}, "key": ["item"], "ranges": {"column": "item"}},
     }
     project = {
         "name": "market",

@@ -428,3 +428,20 @@ def test_the_ranges_of_a_table_are_told_with_their_jobs(page: Page, server: Serv
     expect(row(page, "revenue")).to_contain_text("1 of 2 ranges there")
     row(page, "revenue").locator("summary").click()
     expect(row(page, "revenue").locator("li.failure")).to_have_text("[10, ): job 0, missing")
+
+
+def test_a_receipt_tells_the_ranges_that_were_read(page: Page, server: Server, market: Warehouse) -> None:
+    market.change_ranges("market.items", bounds=["m"])
+    with market.source("market").transaction() as transaction:
+        for item in ("bowl", "pot"):
+            transaction.insert("items", {"item": item})
+    page.goto(server.url)
+    page.get_by_label("Max staleness").fill("0s")
+    page.get_by_label("SQL").fill("SELECT item FROM market.items WHERE item = 'bowl'")
+    page.get_by_label("SQL").press("Control+Enter")
+    told = "Ranges of market.items1 of 2 read ((, 'm')), 1 brought forward, 1 left behind"
+    expect(page.locator("#answer .receipt")).to_contain_text(told)
+    latest = page.locator("#queries details").first
+    expect(latest).to_contain_text("WHERE item = 'bowl'")
+    expect(latest.locator("dl")).to_contain_text(told)
+    market.change_ranges("market.items", bounds=[])

@@ -1,6 +1,7 @@
 """Split, merge and move ranges while queries and writers go on: nothing is rewritten.
 
-Only ranges at one job can become one, or be cut: those concerned are brought there first, and no stage runs for a moment.
+Only ranges at one job can become one: those that do are brought there first, others stay where they are, and no stage runs for
+a moment.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headgate.config.live import LiveProject
 from headgate.dataflow.relation import quoted
 from headgate.errors import DefiniteError
 from headgate.ranges.key_set import Value
-from headgate.ranges.range_map import MOST_RANGES, RangeMap, even_bounds, parse
+from headgate.ranges.range_map import MOST_RANGES, RangeMap, Ranges, even_bounds, parse
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.range_maps import RangeMaps
@@ -123,24 +124,29 @@ class Dividing:
 
     def _change_locked(self, table: str, change: Callable[[Division], RangeMap], chosen: bool) -> None:
         division = self._division(table)
-        names = [stage.name for stage in self._flows.stages() if _is_of(stage.target, division.family)]
-        self._executor.settle(names, self._journal.chain.newest)
-        # Whoever looks at ranges by their numbers holds one of the two locks.
-        with self._executor.paused(), self._journal.lock, self._executor.dividing():
-            current = self._division(table)
-            wanted = change(current)
-            tables = [
-                stored
-                for stage in self._flows.stages()
-                for stored in tables_of(stage)
-                if _is_of(stored, division.family)
-            ]
-            for stored in tables:
-                _require_one_job(stored, current.map, wanted)
-            self._range_maps.remember(division.family, wanted, chosen=chosen)
-            for stored in tables:
-                assert stored.division is not None
-                stored.divide(replace(stored.division, map=wanted))
+        stages = [stage for stage in self._flows.stages() if _is_of(stage.target, division.family)]
+        tables = [stored for stage in stages for stored in tables_of(stage) if _is_of(stored, division.family)]
+        wanted = change(division)
+        joined = _joined(division.map, wanted)
+        uneven: str | None = None
+        while True:
+            if joined:
+                keys = division.map.keys_of(joined)
+                self._executor.settle(
+                    [stage.name for stage in stages], self._journal.chain.newest, {stage.name: keys for stage in stages}
+                )
+            # Whoever looks at ranges by their numbers holds one of the two locks.
+            with self._executor.paused(), self._journal.lock, self._executor.dividing():
+                before, uneven = uneven, _uneven(tables, division.map, wanted)
+                if uneven is None:
+                    self._range_maps.remember(division.family, wanted, chosen=chosen)
+                    for stored in tables:
+                        assert stored.division is not None
+                        stored.divide(replace(stored.division, map=wanted))
+                    return
+            # A query may have brought one of them further before stages paused; what fails stays where it is.
+            if uneven == before:
+                raise DefiniteError(uneven, hint="`headgate status` tells what keeps one of them back; then try again")
 
     def _target(self, table: str) -> StoredTable:
         known = {stage.name.casefold(): stage.target for stage in self._flows.stages()}
@@ -162,13 +168,19 @@ def _is_of(table: StoredTable, family: str) -> bool:
     return table.division is not None and table.division.family == family
 
 
-def _require_one_job(table: StoredTable, old: RangeMap, new: RangeMap) -> None:
-    throughs = table.throughs
-    for number in range(new.count):
-        concerned = sorted(old.holding(new.keys_of([number])))
-        if len({throughs[each] for each in concerned}) > 1:
-            where = ", ".join(f"{old.name(each)} at job {throughs[each]}" for each in concerned)
-            raise DefiniteError(
-                f"ranges of {table.name} stand at different jobs: {where}",
-                hint="`headgate status` tells what keeps one of them back; then try again",
-            )
+def _joined(old: RangeMap, new: RangeMap) -> Ranges:
+    """The ranges that become one with others, wholly or in part."""
+    found = [old.holding(new.keys_of([number])) for number in range(new.count)]
+    return frozenset(each for ranges in found if len(ranges) > 1 for each in ranges)
+
+
+def _uneven(tables: Sequence[StoredTable], old: RangeMap, new: RangeMap) -> str | None:
+    """Which ranges that are to become one stand at different jobs."""
+    for table in tables:
+        throughs = table.throughs
+        for number in range(new.count):
+            concerned = sorted(old.holding(new.keys_of([number])))
+            if len({throughs[each] for each in concerned}) > 1:
+                where = ", ".join(f"{old.name(each)} at job {throughs[each]}" for each in concerned)
+                return f"ranges of {table.name} stand at different jobs: {where}"
+    return None
