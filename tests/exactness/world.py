@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -85,6 +86,8 @@ class World:
     """The oldest job that can be read: after opening, one that was materialized."""
     _left: int = -1
     """Steps until the disk is copied; none below 0."""
+    _stepping: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    """Several threads may write at once: while one copies the disk, the others rest at their next step."""
     _through: int = 0
     _checked: int = 0
     _expected: dict[int, dict[str, Rows]] = field(default_factory=dict)
@@ -165,11 +168,12 @@ class World:
         self.open()
 
     def _step(self, step: str) -> None:
-        if self._left == 0:
-            # Files of other tables may go meanwhile; what the ledger names is still then.
-            with suppress(shutil.Error):
-                shutil.copytree(self.folder / "warehouse", self.folder / "copy")
-        self._left -= 1
+        with self._stepping:
+            if self._left == 0:
+                # Files of other tables may go meanwhile; what the ledger names is still then.
+                with suppress(shutil.Error):
+                    shutil.copytree(self.folder / "warehouse", self.folder / "copy")
+            self._left -= 1
 
     def _holds(self, job: int) -> bool:
         """Whether every flow can be read at the job."""

@@ -51,3 +51,28 @@ def test_the_ledger_keeps_gaps_of_every_kind_of_key() -> None:
     for keys in (ALL, *(side(bound) for bound in bounds for side in (below, above))):
         gap = Gap(keys, JobId(3), None, "why")
         assert Gap.from_body(gap.body()) == gap
+
+
+def test_a_gap_without_a_position_is_stored_as_before_and_one_with_a_position_keeps_it() -> None:
+    old = Gap(below(10), JobId(5), None, "failed")
+    assert set(old.body()) == {"kind", "null", "keys", "after", "reason"} and Gap.from_body(old.body()) == old
+    read = Gap(below(10), JobId(-1), None, "loading", read_at=77)
+    assert Gap.from_body(read.body()) == read and read.is_first and not old.is_first
+
+
+def test_a_range_that_was_read_enters_at_the_job_that_is_said_and_holds_folds_back_until_then() -> None:
+    gaps = Gaps(
+        (Gap(below(10), JobId(-1), None, "loading"), Gap(above(10, inclusive=True), JobId(-1), None, "loading"))
+    )
+    assert gaps.durable_job(JobId(8)) == 7
+    gaps = gaps.entering(below(10), 70, JobId(9))
+    assert [gap.read_at for gap in gaps.open] == [70, None]
+    # Whoever wants other ranges, or gives them up, changes nothing.
+    gaps = gaps.due(ALL, JobId(12)).due(ALL, None)
+    assert [gap.due for gap in gaps.open] == [9, None]
+    assert gaps.durable_job(JobId(20)) == 8
+    gaps = gaps.closed(below(10), JobId(9))
+    assert gaps.durable_job(JobId(20)) == 19 and gaps.known_from(JobId(3), below(10)) == 9
+    # After a crash before the next fold it enters again, from the same position.
+    assert [gap.read_at for gap in gaps.lasting(JobId(8))] == [70, None]
+    assert [gap.read_at for gap in gaps.lasting(JobId(9))] == [None]

@@ -128,6 +128,27 @@ def test_files_grow_with_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert table.rows == 800 and len(table.store.index) <= 16
 
 
+def test_jobs_behind_files_that_a_base_took_have_their_rows_while_earlier_jobs_are_kept(tmp_path: Path) -> None:
+    table = VersionedTable.open(str(tmp_path), LONG)
+
+    def insert(job: int) -> None:
+        table.apply(change_set(LONG, [{"k": job, "v": 0, "__job": job, "__weight": 1}], job - 1, job), JobId(job))
+
+    def keys(job: int) -> list[int]:
+        return sorted(table.collected(JobId(job)).column("k").to_pylist())
+
+    insert(1)
+    table.materialize(None, JobId(1))
+    attempt = table.store.begin()
+    table.add_files(attempt, FileWriter(table.store.folder, attempt, LONG, 10).write(pa.table({"k": [10], "v": [0]})))
+    for job in (2, 3):
+        insert(job)
+    table.materialize(None, JobId(3))
+    assert (keys(0), keys(2), keys(3)) == ([], [1, 2, 10], [1, 2, 3, 10])
+    table.release(JobId(3))
+    assert keys(3) == [1, 2, 3, 10] and table.kept_versions() == {table.version}
+
+
 def test_a_row_group_of_nulls_leaves_the_range_of_its_file_known(tmp_path: Path) -> None:
     folder = Folder.at(tmp_path)
     folder.child("a").create()

@@ -7,6 +7,7 @@ commit order; a position that `sample` returned is captured once the log (or the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -16,9 +17,11 @@ from pyspark.sql.types import StructType
 
 from headgate.capture.loss import Loss
 from headgate.capture.queue_status import QueueStatus
+from headgate.capture.ranges import Read
 from headgate.capture.streamlog import StreamLog
 from headgate.config.gears import Gear
 from headgate.errors import HeadgateError
+from headgate.ranges.key_set import KeySet, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,18 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RangeRead:
+    """A table as its source has it at one position, for a while."""
+
+    position: int
+    """The rows have what was committed up to here, and nothing behind it; the log has all that comes behind it."""
+    read: Read[KeySet]
+    """The rows with some keys of the range column; can be sent to another process."""
+    verify: Callable[[], None]
+    """Raises when what was read does not count: the table is another one by now."""
+
+
 @runtime_checkable
 class LoadingSource(Source, Protocol):
     """A source that reads first rows beside its stream, when it is told to."""
@@ -232,4 +247,26 @@ class LoadingSource(Source, Protocol):
         Capture goes on meanwhile. A table whose rows cannot be read is stopped, and the call raises why. `is_stopped` is asked
         now and then; when it says so, the call raises a transient error.
         """
+        ...
+
+
+@runtime_checkable
+class RangedSource(LoadingSource, Protocol):
+    """A source that can read the first rows of a table range by range, each group of ranges at a position of its own."""
+
+    def bounds(self, table: str, column: str, count: int) -> tuple[Value, ...] | None:
+        """Values between which the table has about equally many rows, for at most so many ranges; None where its ranges cannot be
+        read by themselves, or that is not worth it: the table is loaded whole."""
+        ...
+
+    def read_ranges(self, table: str, column: str, is_stopped: Callable[[], bool]) -> AbstractContextManager[RangeRead]:
+        """A table without first rows as it is now; while the block runs, `first_loads` says from where on the log is needed."""
+        ...
+
+    def mark(self, position: int) -> None:
+        """Appends a transaction without rows to the log, at a position or behind it, so that a job can hold that position."""
+        ...
+
+    def loaded(self, table: str) -> None:
+        """All ranges of the table have been read and are durable."""
         ...

@@ -52,6 +52,7 @@ from headgate.runtime.signal import Signal
 from headgate.runtime.sources.cuts import Cuts
 from headgate.runtime.sources.loading import Loads
 from headgate.runtime.sources.progress import OnProgress
+from headgate.runtime.sources.range_loads import RangeLoads
 from headgate.runtime.sources.sources import Captured, capture, needs_spark, open_source, own_tables
 from headgate.runtime.sources.spark_parts import SparkParts
 from headgate.runtime.sources.spark_ranges import MOST_TASKS, SparkRanges
@@ -137,6 +138,7 @@ class Engine:
                     build_later,
                 )
                 self.flows.mark_unloaded()
+                self.replicas.mark_entering()
                 self.platforms.follow()
             sessions = self.sessions
             self.reader.begin(sessions, SparkReading(sessions, self.scratch))
@@ -186,7 +188,6 @@ class Engine:
             self.signal,
             self.settings,
         )
-        self.loads = Loads(self.sources, self.signal, self.flows.with_history)
         self.executor = Executor(self.flows, self.tables, batches, self.signal)
         self.upkeep = Upkeep(
             self.settings,
@@ -200,6 +201,8 @@ class Engine:
             self.executor,
         )
         self.tables.kept.filters = self.flows.filters_of
+        range_loads = RangeLoads(journal, self.tables, lambda: sessions.context, self.upkeep.paused)
+        self.loads = Loads(self.sources, self.signal, self.flows.with_history, self.replicas.stages, range_loads)
         self.platforms = Platforms(
             self.settings, journal, self.flows, self.executor, sessions, self.signal, journal.identity, epoch, step
         )

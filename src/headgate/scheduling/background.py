@@ -236,7 +236,8 @@ class Background:
 
     def _lagging(self) -> bool:
         newest = self._scheduler.journal.chain.newest
-        return any(stage.target.through < newest for stage in self._scheduler.flows.stages())
+        stages = self._scheduler.flows.stages()
+        return any(job < newest for stage in stages for job in stage.target.known_throughs)
 
     def _run(self, wanted: SystemJob) -> None:
         scheduler = self._scheduler

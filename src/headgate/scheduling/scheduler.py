@@ -155,7 +155,9 @@ class Scheduler:
         # What waits for first rows says nothing about what is in the logs.
         waiting = self.flows.waiting_for_rows()
         stages = [stage for stage in self.flows.stages() if stage.name not in waiting]
-        through = min((stage.target.through for stage in stages), default=self.journal.chain.newest)
+        through = min(
+            (job for stage in stages for job in stage.target.known_throughs), default=self.journal.chain.newest
+        )
         return [self.journal.chain.position(name, through) for name in self.sources]
 
     def number(self) -> int:
@@ -309,18 +311,31 @@ class Scheduler:
 
     def _await_rows(self, query: PendingQuery) -> None:
         """Waits until the query's source tables have their first rows; it is then answered at a job that has them."""
-        stages = [stage for stage in self.flows.needed(query.tables) if isinstance(stage, ReplicaStage)]
-        unloaded = [stage.name for stage in stages if stage.is_unloaded]
-        if unloaded:
+        needed = self._rows_needed(query)
+
+        def lacking() -> dict[str, KeySet]:
+            with self.journal.lock:
+                return {stage.name: keys for stage, keys in needed if stage.lacks(keys)}
+
+        if unloaded := lacking():
             began = time.monotonic()
             with self.loads.awaited(unloaded):
-                self._wait(query, lambda: not any(stage.is_unloaded for stage in stages))
+                self._wait(query, lambda: not lacking())
             took = time.monotonic() - began
             query.queue += took
             query.notes.append(f"waited {took:.1f} s for the first rows of {', '.join(unloaded)}")
         with self.journal.lock:
-            begins = [stage.begins_at(self.journal.chain) for stage in stages]
+            begins = [stage.has_from(keys, self.journal.chain) for stage, keys in needed]
         query.begins = max((job for job in begins if job is not None), default=NO_JOB)
+
+    def _rows_needed(self, query: PendingQuery) -> list[tuple[ReplicaStage, KeySet]]:
+        """The source tables that a query needs, with the keys of them."""
+        with self.journal.lock:
+            return [
+                (stage, stage.target.range_map.keys_of(ranges))
+                for stage, ranges in self.flows.needed_ranges(query.tables, query.keys)
+                if isinstance(stage, ReplicaStage)
+            ]
 
     def _may_serve(self, query: PendingQuery, problem: Exception) -> bool:
         """Whether what there is answers the query although it could not be made fresher."""
@@ -332,7 +347,7 @@ class Scheduler:
     def _trouble(self, query: PendingQuery) -> HeadgateError | None:
         """What keeps one of the query's sources from delivering, or one of its tables from taking it."""
         found = [
-            self.loads.missing([stage.name for stage in self.flows.needed(query.tables)]),
+            self.loads.missing({stage.name: keys for stage, keys in self._rows_needed(query)}),
             *(self.sources[name].status.trouble for name in sorted(query.sources)),
             *self.executor.failures_of(query.tables, query.keys),
         ]

@@ -46,3 +46,5 @@ class Base:
     version: int
     through: JobId
     index: FileIndex
+    took_files: bool = False
+    """Whether it has rows that neither the base before it nor changes have: jobs behind it cannot be told from an earlier one."""

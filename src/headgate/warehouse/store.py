@@ -150,8 +150,10 @@ class DeltaStore:
         return attempt
 
     def end(self, attempt: str, *, discard: bool) -> None:
-        """The attempt is committed, or its files go."""
+        """The attempt is committed, or its files go; one that has ended stays as it is."""
         with self._lock:
+            if attempt not in self._attempts:
+                return
             self._attempts.discard(attempt)
         if discard:
             self.folder.delete_folder(attempt)

@@ -37,6 +37,7 @@ from headgate.warehouse.snapshot_rows import SnapshotRows
 from headgate.warehouse.snapshots import SnapshotFrames
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.staging import Staging
+from headgate.warehouse.statistics import DataFile
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import OVERLAY, DeltaStore, Step, Verify, no_step, unverified
 
@@ -359,6 +360,19 @@ class VersionedTable:
             self._trim()
             return version
 
+    def add_files(self, attempt: str, files: Sequence[DataFile]) -> int:
+        """Makes data files of an attempt part of the newest base, which stays at its job, in one Delta commit; returns its version.
+
+        They hold keys that nobody reads at a job so far: a snapshot that is pinned goes on without them.
+        """
+        with self._lock:
+            version = self.store.commit(files, None, {"through": self.base_through})
+            self.store.end(attempt, discard=not files)
+            if files:
+                self._bases = (*self._bases, Base(version, self.base_through, self.store.index, took_files=True))
+                self._trim()
+            return version
+
     def abandon(self, prepared: Prepared) -> None:
         """Deletes the files of a prepared base that will not be committed."""
         self.store.end(prepared.attempt, discard=True)
@@ -427,6 +441,7 @@ class VersionedTable:
         """Drops bases, overlay rows, frames and staged files that nobody can ask for."""
         retained = next(base for base in reversed(self._bases) if base.through <= self._retain_from)
         needed = {self._bases[-1], retained, *(pin.base for pin in self._pins)}
+        needed |= {base for base in self._bases if base.took_files and base.through > self._retain_from}
         self._bases = tuple(base for base in self._bases if base in needed)
         before = self._overlay.files()
         self._overlay = self._overlay.trim(self._bases[0].through)

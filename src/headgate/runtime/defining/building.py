@@ -22,6 +22,8 @@ from headgate.runtime.spark.problems import flow_problem
 from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.replica_stage import ReplicaStage
+from headgate.runtime.stages.stage import tables_of
+from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import FlowRecord
 from headgate.runtime.tables.stored import StoredTable
@@ -125,7 +127,14 @@ class Builder:
         generation = before.generation + 1 if before is not None else 1
         flow = self.open(plan, generation, JobId(job - 1))
         inputs = {name for stage in flow.stages for name in stage.inputs} - {table.name for table in flow.tables()}
-        for name in inputs:
+        loading = [name for name in inputs if self._tables[name].has_unknown_rows]
+        for name in loading if not all(isinstance(stage, ViewStage) for stage in flow.stages) else ():
+            raise FlowFailed(
+                f"flow {plan.name} cannot be built while {name} is being loaded range by range",
+                where=plan.flow.where,
+                hint="`headgate load` shows how far that is; then `headgate resume`",
+            )
+        for name in inputs if not loading else ():
             if self._tables[name].through < job:
                 raise FlowFailed(
                     f"flow {plan.name} cannot be built while {name} lags behind",
@@ -136,6 +145,12 @@ class Builder:
             with self._batches.open() as batch:
                 for stage in flow.stages:
                     assert not isinstance(stage, ReplicaStage)
+                    if loading:
+                        # Each range is made when its inputs have it.
+                        for table in tables_of(stage):
+                            table.apply(None, job)
+                            table.await_rows(f"{', '.join(loading)} is being loaded")
+                        continue
                     stage.build(job, batch)
                     # Where an input has no rows yet, neither has the flow.
                     stage.target.skip_to(

@@ -36,7 +36,7 @@ from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.procedures import Procedure
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.journal import Entries, Journal
-from headgate.runtime.tables.records import ARRANGEMENT, FLOW, FLOW_ARCHIVED
+from headgate.runtime.tables.records import ARRANGEMENT, FLOW, FLOW_ARCHIVED, GAPS
 from headgate.runtime.tables.tables import Tables
 from headgate.sql.statements import CreateView, Statement
 
@@ -87,6 +87,11 @@ class Defining:
         self._declared = declared
         definitions = self.plan()
         approve(definitions)
+        if not self._procedures:
+            # A procedure is called with rows as changes, which rows of a base are not.
+            self._replicas.load_by_range(
+                {plan.tables_read[0] for plan in definitions.plans if plan.dimension is not None}
+            )
         # Before the first job there is nothing to build from, and nothing to answer meanwhile.
         if not build_later or self._procedures or self._journal.chain.newest == NO_JOB:
             self.take(definitions)
@@ -414,7 +419,12 @@ class Defining:
         record = replace(record, former=former)
         stale = [record for record in self._journal.records.arrangements.values() if record.table in names]
         forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
-        return [(FLOW, record.body()), *forgotten]
+        gaps = [
+            (GAPS, {"table": self._tables.path(table.main), "gaps": [gap.body() for gap in table.gaps.open]})
+            for table in built.flow.tables()
+            if table.gaps.open
+        ]
+        return [(FLOW, record.body()), *forgotten, *gaps]
 
     def _is_moved(self, plan: FlowPlan) -> bool:
         old = self._flows.find(plan.name)

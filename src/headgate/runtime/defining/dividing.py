@@ -29,6 +29,8 @@ from headgate.warehouse.borders import Piece, borders
 from headgate.warehouse.divided import Division
 
 _SAMPLED_KEYS = 10_000
+_THERE = -1
+"""In place of a position: the range is not being loaded."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ class Dividing:
                 )
             # Whoever looks at ranges by their numbers holds one of the two locks.
             with self._executor.paused(), self._journal.lock, self._executor.dividing():
+                _require_equally_read(tables, division.map, wanted)
                 before, uneven = uneven, _uneven(tables, division.map, wanted)
                 if uneven is None:
                     self._range_maps.remember(division.family, wanted, chosen=chosen)
@@ -184,3 +187,18 @@ def _uneven(tables: Sequence[StoredTable], old: RangeMap, new: RangeMap) -> str 
                 where = ", ".join(f"{old.name(each)} at job {throughs[each]}" for each in concerned)
                 return f"ranges of {table.name} stand at different jobs: {where}"
     return None
+
+
+def _require_equally_read(tables: Sequence[StoredTable], old: RangeMap, new: RangeMap) -> None:
+    """Raises where ranges that are to become one were not read at one position of their source."""
+    for table in tables:
+        missing = table.missing
+        for number in range(new.count) if missing else ():
+            concerned = sorted(old.holding(new.keys_of([number])))
+            first = {each: missing[each] for each in concerned if each in missing and missing[each].is_first}
+            if len({first[each].read_at if each in first else _THERE for each in concerned}) > 1:
+                raise DefiniteError(
+                    f"ranges of {table.name} cannot become one while some of them are being loaded:"
+                    f" {', '.join(old.name(each) for each in concerned)}",
+                    hint="`headgate load` shows how far that is; then try again",
+                )

@@ -23,7 +23,7 @@ from functools import partial
 
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import DefiniteError, FlowFailed
-from headgate.ranges.key_set import KeySet
+from headgate.ranges.key_set import ALL, KeySet
 from headgate.ranges.range_map import ONE_RANGE, RangeMap, Ranges
 from headgate.runtime.execution.weights import StageInput, input_rows, zone_aware
 from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
@@ -33,9 +33,10 @@ from headgate.runtime.spark.threads import DaemonThreads
 from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.maintenance import advance_ranges, run_stages
 from headgate.runtime.stages.replica_stage import ReplicaStage
-from headgate.runtime.stages.stage import Stage, aligned_of, tables_of, within, zone_of
+from headgate.runtime.stages.stage import Stage, aligned_of, tables_of, unread_of, within, zone_of
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.stages.ways import Way, WayChoice
+from headgate.runtime.tables.gaps import Gap
 from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import Tables
 
@@ -132,8 +133,11 @@ class Executor:
 
     def _due(self, needed: Sequence[tuple[Stage, Ranges]], upto: JobId) -> JobId:
         """The job to ask for: missing ranges are made anew at the newest one, before which their tables may be folded."""
+        unread: dict[str, Ranges] = {}
         for stage, ranges in needed:
-            missing = stage.target.missing.keys() & ranges
+            unread[stage.name] = unread_of(stage, unread)
+            # What is not loaded yet keeps nothing from being folded until it is.
+            missing = (stage.target.missing.keys() & ranges) - unread[stage.name]
             if missing and isinstance(stage, ViewStage):
                 # At the job that failed they would fail again.
                 stage.target.cancel_rebuild(frozenset(missing & self._failures.get(stage.name, {}).keys()))
@@ -181,26 +185,40 @@ class Executor:
     def _moving(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet]) -> bool:
         """Whether one of the tables is behind and neither it nor anything that it reads has failed."""
         stuck: set[tuple[str, int]] = set()
+        rowless: dict[str, Ranges] = {}
         moving = False
         with self._changed:
             for stage, number in self._behind(tables, upto, keys):
                 aligned = aligned_of(stage)
+                if stage.name not in rowless:
+                    rowless[stage.name] = self._rowless(stage)
                 if (
                     number in self._failures.get(stage.name, {})
-                    or self._waits_for_rows(stage)
+                    or number in rowless[stage.name]
+                    or self._is_unscheduled(stage, number)
                     or any(name in stage.inputs and (each == number or name not in aligned) for name, each in stuck)
                 ):
                     stuck.add((stage.name, number))
                 else:
                     moving = True
+            if moving and not (self._running or self._pauses or self._closed):
+                # A job that was closed since has what kept it back.
+                self._start()
         return moving
 
-    def _waits_for_rows(self, stage: Stage) -> bool:
-        """Whether no job has a table's first rows."""
+    def _rowless(self, stage: Stage) -> Ranges:
+        """The ranges of a source table whose first rows no job has."""
         if not isinstance(stage, ReplicaStage):
-            return False
-        begins = stage.begins_at(self._batches.chain)
-        return begins is not None and begins > self._batches.chain.newest
+            return frozenset()
+        chain = self._batches.chain
+        begins = stage.begins_at(chain)
+        if begins is not None and begins > chain.newest:
+            return stage.target.ranges
+        return frozenset(
+            number
+            for number, gap in stage.target.missing.items()
+            if (stage.enters_at(gap, chain) or chain.newest + 1) > chain.newest
+        )
 
     def is_wanted(self, stage: str) -> bool:
         """Whether the stage is wanted at a job that it has not reached, and can get there."""
@@ -399,9 +417,14 @@ class Executor:
             for number, job in wanted.items()
             if throughs[number] < job and number not in failures and number not in running
         ]
+        if isinstance(stage, ReplicaStage):
+            # Ranges that were read enter as soon as a job has them, whether somebody wants them or not: they hold back folding.
+            entering = {number for number, gap in stage.target.missing.items() if gap.read_at is not None}
+            behind += sorted(entering - failures.keys() - running - set(behind))
+        if behind:
+            rowless = self._rowless(stage)
+            behind = [number for number in behind if number not in rowless]
         if not behind:
-            return None
-        if self._waits_for_rows(stage):
             return None
         inputs = {name: self._tables.by_name.get(name) for name in stage.inputs}
         if None in inputs.values():
@@ -409,27 +432,33 @@ class Executor:
         reaches = self._input_reaches(stage, [table for table in inputs.values() if table is not None])
         missing = stage.target.missing
         breadths, most = self._breadths.get(stage.name, {}), len(throughs)
-        groups: dict[tuple[JobId, bool, bool], list[int]] = {}
+        groups: dict[tuple[JobId, bool, bool, int, JobId], list[int]] = {}
+        known_from: dict[int, JobId] = {}
         for number in behind:
             # The job that failed would fail again: first its inputs go on to the one that may heal it.
             least = self._healing.get((stage.name, number), throughs[number] + 1)
-            if number in missing and not isinstance(stage, ViewStage):
-                # Whoever left it out brings it back.
+            group, gap = (breadths.get(number, most) == most, 0, NO_JOB), missing.get(number)
+            if gap is not None and isinstance(stage, ReplicaStage):
+                # Ranges that were read at one position enter together, all at the same job.
+                job = stage.enters_at(gap, self._batches.chain) or self._batches.chain.newest
+                groups.setdefault((throughs[number], True, True, gap.read_at or 0, job), []).append(number)
                 continue
-            if number in missing:
-                least = missing[number].due or self._batches.chain.newest + 1
+            if gap is not None:
+                least = self._rebuilt_at(stage, number, gap)
+                known_from |= {number: least} if gap.is_first else {}
             if min(wanted[number], reaches[number]) >= least:
-                place = (throughs[number], number in missing, breadths.get(number, most) == most)
-                groups.setdefault(place, []).append(number)
+                groups.setdefault((throughs[number], gap is not None, *group), []).append(number)
         if not groups:
             return None
-        start, _, _ = first = min(groups)
-        reach = min(min(wanted[number], reaches[number]) for number in groups[first])
+        start, _, _, _, enters_at = first = min(groups)
+        reach = enters_at or min(min(wanted[number], reaches[number]) for number in groups[first])
         zone = zone_of(stage)
         if zone is not None:
             others = [other.target.through for other in self._flows.stages() if zone_of(other) == zone]
             reach = JobId(min(reach, min(others) + 1))
-        return (frozenset(groups[first]), reach) if reach > start else None
+        # What a range is made of for the first time may be there later than at the job that others of the group go to.
+        together = frozenset(number for number in groups[first] if known_from.get(number, NO_JOB) <= reach)
+        return (together, reach) if reach > start else None
 
     def _input_reaches(self, stage: Stage, inputs: Sequence[StoredTable]) -> list[JobId]:
         """By range of the stage the job that what it reads has reached."""
@@ -437,6 +466,23 @@ class Executor:
         whole = min((table.through for table in inputs if table.name not in aligned), default=newest)
         parts = [table.throughs for table in inputs if table.name in aligned]
         return [min([whole, *(part[number] for part in parts)]) for number in range(len(stage.target.ranges))]
+
+    def _rebuilt_at(self, stage: Stage, number: int, gap: Gap) -> JobId:
+        """The job at which a missing range of a view is made anew at the earliest: the one that is scheduled, and of a range that was
+        never known the first at which its inputs have all rows; a later one than any while none is scheduled."""
+        least = gap.due or JobId(self._batches.chain.newest + 1)
+        if not gap.is_first:
+            return least
+        aligned, keys = aligned_of(stage), stage.target.range_map.keys_of([number])
+        tables = [table for name in stage.inputs if (table := self._tables.by_name.get(name)) is not None]
+        return max([least, *(table.gaps.known_from(least, keys if table.name in aligned else ALL) for table in tables)])
+
+    def _is_unscheduled(self, stage: Stage, number: int) -> bool:
+        """Whether a range that was never known could not be made when it was last wanted: the next who wants it has it made."""
+        gap = stage.target.missing.get(number)
+        if gap is None or not gap.is_first or isinstance(stage, ReplicaStage):
+            return False
+        return self._rebuilt_at(stage, number, gap) > self._wanted.get(stage.name, {}).get(number, NO_JOB)
 
     def _work(
         self,

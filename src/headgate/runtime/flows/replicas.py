@@ -15,25 +15,32 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from headgate.capture.memory import MemorySource
 from headgate.capture.producer import ProducerSource
-from headgate.capture.source import Source, SourceTable
+from headgate.capture.source import RangedSource, Source, SourceTable
 from headgate.dataflow.relation import quoted
 from headgate.delta.changes import ROW_NUMBER, JobId
 from headgate.errors import ConfigError, CorruptWarehouse, DefiniteError, FlowFailed
+from headgate.ranges.range_map import RangeMap
 from headgate.runtime.flows.range_maps import RangeMaps
 from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog, hidden_of, source_entry
+from headgate.runtime.tables.gaps import Gap, Gaps
 from headgate.runtime.tables.journal import Entries, Journal
 from headgate.runtime.tables.records import ARRANGEMENT, SOURCE_TABLE
 from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import INTERNAL, Tables
 from headgate.runtime.tables.wider import outgrown, widened
+from headgate.warehouse.divided import Division
 from headgate.warehouse.spec import TableSpec
 
 _LOGGER = logging.getLogger(__name__)
 OPENING_THREADS = 4
 """Tables that are opened at the same time: most of that is waiting for the storage."""
+_UNLOADED = "its first rows are being loaded, and these are not read yet"
+_RANGE_BYTES = 64 << 20
+"""Of a table that is loaded range by range, about what a range has at the source."""
+_MOST_RANGES = 128
 
 
 @dataclass(eq=False)
@@ -163,7 +170,9 @@ class Replicas:
         found = [
             (f"{source.name}.{name}", outgrown(self._known(f"{source.name}.{name}"), table))
             for name, table in source.tables.items()
-            if name not in source.problems and f"{source.name}.{name}" in self.stages
+            if name not in source.problems
+            and f"{source.name}.{name}" in self.stages
+            and not self.stages[f"{source.name}.{name}"].target.has_unknown_rows
         ]
         return [(full, wider) for full, wider in found if wider is not None]
 
@@ -181,11 +190,12 @@ class Replicas:
             stale = [record for record in self._journal.records.arrangements.values() if record.table == full]
             forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
             described = self._described(full, wider, JobId(self._journal.records.sources[full]["since"]), generation)
+            described |= {"by_range": True} if old.by_range else {}
             self._materializer.checkpoint([(fresh.main, job)], [(SOURCE_TABLE, described), *forgotten, *more])
         self._delete_forgotten(full)
         fresh.divide(self.range_maps.of_source(old.source.name, wider.name, spec))
         self._tables.add(fresh)
-        self.stages[full] = ReplicaStage(old.source, wider.name, fresh)
+        self.stages[full] = ReplicaStage(old.source, wider.name, fresh, by_range=old.by_range)
         self._catalog.add(source_entry(full, wider))
 
     def warn_of_missed_versions(self, dimension: str, table: str) -> None:
@@ -241,8 +251,71 @@ class Replicas:
             self.set_aside(full, stored)
             return
         self._tables.add(stored)
-        self.stages[full] = ReplicaStage(source, name, stored)
+        by_range = bool(self._journal.records.sources[full].get("by_range"))
+        stage = self.stages[full] = ReplicaStage(source, name, stored, by_range=by_range)
         self._catalog.add(source_entry(full, table))
+        if by_range:
+            self._restore_load(stage, self._tables.path(stored.main))
+
+    def _restore_load(self, stage: ReplicaStage, path: str) -> None:
+        """What the ledger knows of a table that is loaded range by range: which ranges are read, and from where on their changes count."""
+        known, chain = self._journal.records.gaps.get(path), self._journal.chain
+        if known is None:
+            stage.target.await_rows(_UNLOADED)
+            return
+        gaps = [Gap.from_body(body) for body in known]
+        for gap in gaps:
+            if stage.target.range_map.keys_of(stage.target.holding(gap.keys)) != gap.keys:
+                raise ConfigError(
+                    f"{stage.name} is being loaded range by range and has other ranges in the project file now",
+                    hint="declare its ranges as they were until it is loaded",
+                )
+        stage.target.restore(Gaps(tuple(replace(gap, due=stage.enters_at(gap, chain)) for gap in gaps)))
+
+    def load_by_range(self, whole: Collection[str]) -> None:
+        """Decides once, of tables whose first rows are to be read, which are loaded range by range; called before flows are opened.
+
+        `whole` are tables that dimensions keep the history of: their facts would see later versions than they should.
+        """
+        for full, stage in self.stages.items():
+            source, target = stage.source, stage.target
+            if (
+                not isinstance(source, RangedSource)
+                or not stage.is_unloaded
+                or full in whole
+                or target.division is None
+            ):
+                continue
+            count = min(_MOST_RANGES, -(-source.first_loads[stage.table].bytes // _RANGE_BYTES))
+            bounds = source.bounds(stage.table, target.division.column, count)
+            if bounds is None:
+                continue
+            if bounds and target.range_map.count == 1:
+                self._divide(target.division, RangeMap(target.range_map.kind, bounds))
+            record = {**self._journal.records.sources[full], "by_range": True}
+            self._journal.record([(SOURCE_TABLE, record)])
+            stage.by_range = True
+            target.await_rows(_UNLOADED)
+
+    def _divide(self, division: Division, found: RangeMap) -> None:
+        """Gives a family of tables that have one range the ranges of the one that is loaded."""
+        self.range_maps.remember(division.family, found, chosen=True)
+        for stage in self.stages.values():
+            own = stage.target.division
+            if own is not None and own.family == division.family:
+                stage.target.divide(replace(own, map=found))
+
+    def mark_entering(self) -> None:
+        """Has a job made that ranges can enter at which were read before the last opening, where no job has that yet."""
+        chain = self._journal.chain
+        for stage in self.stages.values():
+            positions = [
+                gap.read_at
+                for gap in stage.target.gaps.open
+                if gap.read_at is not None and (stage.enters_at(gap, chain) or 0) > chain.newest
+            ]
+            if positions and isinstance(stage.source, RangedSource) and stage.source.unopened is None:
+                stage.source.mark(max(positions))
 
     def _delete_forgotten(self, full: str) -> None:
         """Arrangements with old types: new ones take their place."""
@@ -267,8 +340,9 @@ class Replicas:
 
     def _remember(self, full: str, table: SourceTable, since: JobId) -> None:
         described = self._described(full, table, since, self._generation(full))
-        declared = self._is_known(full) and self._journal.records.sources[full].get("declared", False)
-        self._journal.record([(SOURCE_TABLE, {**described, "declared": declared})])
+        known = self._journal.records.sources[full] if self._is_known(full) else {}
+        kept = {"declared": known.get("declared", False)} | ({"by_range": True} if known.get("by_range") else {})
+        self._journal.record([(SOURCE_TABLE, {**described, **kept})])
 
     def _described(self, full: str, table: SourceTable, since: JobId, generation: int) -> dict[str, Any]:
         return {

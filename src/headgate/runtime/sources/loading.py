@@ -1,9 +1,10 @@
-"""First loads in the order of who waits: one thread per source reads group after group of tables, while queries are answered.
+"""First loads in the order of who waits: one thread per source reads group after group, while queries are answered.
 
-    queries that wait ──► choose_load (pure, says why) ──► source.load(group) ──► the tables' first rows are in the log
+    queries that wait ──► choose_load (pure, says why) ──► source.load(tables) ──► the tables' first rows are in the log
+                          choose_ranges                ──► RangeLoads          ──► rows of some ranges are in a table's base
 
-A group is read as of one moment and enters whole. What is cut short, by a crash or by the source, is read again; groups that have
-entered are not.
+A group, of tables or of ranges of one table, is read as of one moment and enters whole. What is cut short, by a crash or by the
+source, is read again; groups that have entered are not.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from headgate.capture.source import LoadingSource, Progress, Source
+from headgate.capture.source import LoadingSource, Progress, RangedSource, Source
 from headgate.errors import DefiniteError, HeadgateError, TransientError, UnknownTable
+from headgate.ranges.key_set import ALL, KeySet
+from headgate.ranges.range_map import Ranges
 from headgate.runtime.signal import Signal
 from headgate.runtime.sources.progress import describe
+from headgate.runtime.sources.range_loads import RangeLoads
+from headgate.runtime.stages.replica_stage import ReplicaStage
 
 _LOGGER = logging.getLogger(__name__)
 SMALL_BYTES = 32 << 20
@@ -45,12 +50,13 @@ def choose_load(
     first: Sequence[str],
     waiting: Mapping[str, int],
     room: int,
+    alone: Collection[str] = (),
 ) -> LoadChoice:
     """Which of the unloaded tables, given with their bytes, are read next.
 
     Tables that a dimension keeps the history of come before all others, in one group: a fact that is captured while they are read
     would find later versions than it should. Then those that someone put first, those that most queries wait for, and small ones
-    before large ones. Small tables are read together, up to so many bytes.
+    before large ones. Small tables are read together, up to so many bytes; one that is read range by range is read alone.
     """
     place = {name: number for number, name in enumerate(first)}
 
@@ -70,12 +76,31 @@ def choose_load(
         reason = f"{group[0]} is the smallest that is left"
     held = sum(unloaded[name] for name in group)
     taken = list(group)
-    for name in rest:
+    for name in () if group[0] in alone else [name for name in rest if name not in alone]:
         if held + unloaded[name] > room:
             break
         taken.append(name)
         held += unloaded[name]
     return LoadChoice(tuple(taken), reason if len(taken) == len(group) else f"{reason}; small tables are read with it")
+
+
+def choose_ranges(unread: Collection[int], first: Collection[int], waiting: Mapping[int, int], most: int) -> Ranges:
+    """Which of the unread ranges of a table are read next, at most so many: those that someone put first, those that most queries
+    wait for, and then one after another."""
+    return frozenset(sorted(unread, key=lambda each: (each not in first, -waiting.get(each, 0), each))[:most])
+
+
+@dataclass(frozen=True, slots=True)
+class RangesLoaded:
+    """How far a table is that is loaded range by range."""
+
+    count: int
+    read: int
+    waiting: tuple[str, ...]
+    """Unread ranges that queries wait for."""
+
+    def __str__(self) -> str:
+        return f"{self.read} of {self.count} ranges are loaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +117,8 @@ class SourceLoad:
     """What the loader is trying to get over."""
     waiting: Mapping[str, int]
     """Per table how many queries wait for it."""
+    ranges: Mapping[str, RangesLoaded] = field(default_factory=dict)
+    """Of tables that are loaded range by range."""
 
 
 class Loads:
@@ -102,14 +129,19 @@ class Loads:
         sources: Mapping[str, Source],
         signal: Signal,
         with_history: Callable[[], Collection[str]],
+        replicas: Mapping[str, ReplicaStage],
+        range_loads: RangeLoads,
     ) -> None:
         """`with_history` gives the tables that dimensions keep the history of."""
+        self._replicas = replicas
+        self._range_loads = range_loads
         self._sources = sources
         self._signal = signal
         self._with_history = with_history
         self._lock = threading.Lock()
-        self._waiting: Counter[str] = Counter()
-        self._first: list[str] = []
+        self._waiting: list[tuple[str, KeySet]] = []
+        """Tables, and keys of them, that queries wait for: one for each query and table."""
+        self._first: list[tuple[str, KeySet]] = []
         self._choices: dict[str, LoadChoice] = {}
         self._troubles: dict[str, HeadgateError] = {}
         self._closed = threading.Event()
@@ -128,18 +160,19 @@ class Loads:
             thread.join(_ENDING_SECONDS)
 
     @contextmanager
-    def awaited(self, tables: Collection[str]) -> Iterator[None]:
-        """Inside the block a query waits for these tables."""
+    def awaited(self, tables: Mapping[str, KeySet]) -> Iterator[None]:
+        """Inside the block a query waits for these tables, or for those of their rows that have the keys."""
         with self._lock:
-            self._waiting.update(tables)
+            self._waiting += tables.items()
         try:
             yield
         finally:
             with self._lock:
-                self._waiting.subtract(tables)
+                for each in tables.items():
+                    self._waiting.remove(each)
 
-    def put_first(self, table: str) -> None:
-        """Has a table read before others that wait; one that is being read goes on."""
+    def put_first(self, table: str, keys: KeySet = ALL) -> None:
+        """Has a table, or the ranges of it that hold some keys, read before others that wait; what is being read goes on."""
         name, _, short = table.partition(".")
         source = self._sources.get(name)
         if source is None or short not in source.tables:
@@ -148,7 +181,7 @@ class Loads:
                 f"there is no source table {table}", hint=f"these are not loaded yet: {', '.join(known) or 'none'}"
             )
         with self._lock:
-            self._first = [table, *(each for each in self._first if each != table)]
+            self._first = [(table, keys), *(each for each in self._first if each[0] != table)]
 
     def finish(self) -> None:
         """Waits until every table has its first rows, or cannot get them now; raises why."""
@@ -173,7 +206,7 @@ class Loads:
                 with self._lock:
                     choice, trouble = self._choices.get(name), self._troubles.get(name)
                     waiting = {
-                        table: count for table in unloaded if (count := self._waiting.get(f"{name}.{table}", 0)) > 0
+                        table: count for table in unloaded if (count := len(self._keys_awaited(f"{name}.{table}")))
                     }
                 found[name] = SourceLoad(
                     unloaded,
@@ -182,17 +215,53 @@ class Loads:
                     source.status.loading,
                     trouble,
                     waiting,
+                    {
+                        table: self._ranges_loaded(stage)
+                        for table in unloaded
+                        if (stage := self._by_range(name, table)) is not None
+                    },
                 )
         return found
 
-    def missing(self, tables: Collection[str]) -> NotLoaded | None:
-        """What tables without their first rows wait for; None where all have them."""
+    def _keys_awaited(self, table: str) -> list[KeySet]:
+        """Called with the lock held."""
+        return [keys for name, keys in self._waiting if name == table]
+
+    def _by_range(self, source: str, table: str) -> ReplicaStage | None:
+        stage = self._replicas.get(f"{source}.{table}")
+        return stage if stage is not None and stage.by_range else None
+
+    def _ranges_awaited(self, stage: ReplicaStage) -> Counter[int]:
+        with self._lock:
+            awaited = self._keys_awaited(stage.name)
+        return Counter(number for keys in awaited for number in stage.target.holding(keys))
+
+    def _ranges_loaded(self, stage: ReplicaStage) -> RangesLoaded:
+        with self._range_loads.lock:
+            unread, ranges, waiting = stage.unread, stage.target.range_map, self._ranges_awaited(stage)
+        awaited = tuple(ranges.name(number) for number in sorted(waiting.keys() & unread))
+        return RangesLoaded(ranges.count, ranges.count - len(unread), awaited)
+
+    def _lacks(self, stage: ReplicaStage, keys: KeySet) -> bool:
+        with self._range_loads.lock:
+            return stage.lacks(keys)
+
+    def missing(self, tables: Mapping[str, KeySet]) -> NotLoaded | None:
+        """What tables without their first rows, or the first rows that have some keys, wait for; None where all are there."""
         told = []
         for name, load in self.status.items():
-            lacking = [table for table in load.unloaded if f"{name}.{table}" in tables]
+            lacking = [
+                table
+                for table in load.unloaded
+                if f"{name}.{table}" in tables
+                and ((stage := self._by_range(name, table)) is None or self._lacks(stage, tables[f"{name}.{table}"]))
+            ]
             if not lacking:
                 continue
-            names = ", ".join(f"{name}.{table}" for table in lacking)
+            names = ", ".join(
+                f"{name}.{table} ({load.ranges[table]})" if table in load.ranges else f"{name}.{table}"
+                for table in lacking
+            )
             if load.trouble is not None:
                 told.append(f"{names} cannot be loaded now: {load.trouble.what}")
             elif not set(lacking).isdisjoint(load.reading):
@@ -210,7 +279,11 @@ class Loads:
             _LOGGER.info("loading: source=%s tables=%s: %s", source.name, ",".join(choice.tables), choice.reason)
             trouble: HeadgateError | None = None
             try:
-                source.load(choice.tables, self._closed.is_set)
+                stage = self._by_range(source.name, choice.tables[0])
+                if stage is None:
+                    source.load(choice.tables, self._closed.is_set)
+                else:
+                    self._load_ranges(stage)
             except DefiniteError as error:
                 # The source has stopped the table, and tells so to whoever asks for it.
                 _LOGGER.warning("a table cannot be loaded: source=%s: %s", source.name, error)
@@ -229,15 +302,33 @@ class Loads:
             if trouble is not None and not self._closed.wait(_RETRY_SECONDS):
                 _LOGGER.info("loading is tried again: source=%s: %s", source.name, trouble)
 
+    def _load_ranges(self, stage: ReplicaStage) -> None:
+        """Reads the next ranges of a table; when all have been read, its source hears of it."""
+        assert isinstance(stage.source, RangedSource)
+        if not stage.unread:
+            stage.source.loaded(stage.table)
+            return
+        awaited = self._ranges_awaited(stage)
+        with self._lock:
+            first = frozenset(
+                number
+                for name, keys in self._first
+                if name == stage.name and keys != ALL
+                for number in stage.target.holding(keys)
+            )
+        ranges = choose_ranges(stage.unread, first, awaited, self._range_loads.most)
+        self._range_loads.load(stage, ranges, self._closed.is_set)
+
     def _choose(self, source: LoadingSource, names: Collection[str]) -> LoadChoice:
         begins = f"{source.name}."
         loads = source.first_loads
         history = {name.removeprefix(begins) for name in self._with_history() if name.startswith(begins)}
         with self._lock:
-            first = [name.removeprefix(begins) for name in self._first if name.startswith(begins)]
-            waiting = {name: self._waiting.get(begins + name, 0) for name in names}
+            first = [name.removeprefix(begins) for name, _ in self._first if name.startswith(begins)]
+            waiting = {name: len(self._keys_awaited(begins + name)) for name in names}
             sizes = {name: loads[name].bytes for name in names}
-            choice = choose_load(sizes, history, first, waiting, SMALL_BYTES)
+            alone = {name for name in names if self._by_range(source.name, name) is not None}
+            choice = choose_load(sizes, history - alone, first, waiting, SMALL_BYTES, alone)
             self._choices[source.name] = choice
         return choice
 

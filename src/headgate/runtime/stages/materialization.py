@@ -17,6 +17,7 @@ from headgate.delta.changes import JobId
 from headgate.runtime.spark.gates import TaskGate
 from headgate.runtime.spark.giving_way import GiveWay
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage, tables_of
 from headgate.runtime.tables.jobs import JobChain
 from headgate.runtime.tables.journal import Entries, Journal
@@ -34,7 +35,8 @@ def durable_jobs(
 
     That is its newest job, but never past a stage that lags behind and reads it: on opening, the stage goes on from its
     own job and must find its inputs there. The same holds for flows that are being built over tables `held` at a job.
-    Missing ranges keep nothing back: they are made anew, at a job after the table's.
+    Missing ranges keep nothing back: they are made anew, at a job after the table's. A view some of whose ranges are not known
+    yet at its job is not materialized at all, so that Delta clients see no part of it; all its ranges are made anew on opening.
     """
     needed = dict(held)
     found: list[tuple[VersionedTable, JobId]] = []
@@ -43,7 +45,10 @@ def durable_jobs(
         job = min(table.level, needed.get(stage.name, table.level))
         if missing:
             job = min(job, table.foldable(chain))
-        if len(missing) < len(table.ranges):
+        unknown = not isinstance(stage, ReplicaStage) and any(gap.is_first for gap in table.gaps.lasting(job))
+        if unknown:
+            job = table.main.base_through
+        if len(missing) < len(table.ranges) and not unknown:
             for name in stage.inputs:
                 needed[name] = min(job, needed.get(name, job))
         found += [(table, job) for stored in tables_of(stage) for table in stored.physical()]

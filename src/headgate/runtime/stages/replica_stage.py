@@ -27,18 +27,20 @@ from pyspark.sql.types import (
 
 from headgate.capture.events import Size, event_schema, row_schema
 from headgate.capture.places import conform_events
-from headgate.capture.source import Source, SourceTable
+from headgate.capture.source import FirstLoad, Source, SourceTable
 from headgate.dataflow.relation import column_list, quoted
 from headgate.dataflow.rules import replica
-from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, POSITION, ROW_NUMBER, WEIGHT, JobId
+from headgate.delta.changes import BEGINNING, COMMIT_AT, JOB, NO_JOB, POSITION, ROW_NUMBER, WEIGHT, JobId
 from headgate.delta.events import OBSERVED, OP, SEQUENCE, TRUNCATE, UNCHANGED
 from headgate.errors import FlowFailed
+from headgate.ranges.key_set import KeySet
 from headgate.ranges.range_map import ONE_RANGE, Ranges
 from headgate.runtime.rows import chains
 from headgate.runtime.stages.batch import Batch, TransactionChanges
 from headgate.runtime.stages.event_files import EventFiles
 from headgate.runtime.stages.load_place import LoadPlace
 from headgate.runtime.stages.ways import Way
+from headgate.runtime.tables.gaps import Gap
 from headgate.runtime.tables.jobs import JobChain
 from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.wider import outgrown, widened
@@ -52,22 +54,32 @@ class ReplicaStage:
     """Keeps `source.table` as the source has it."""
 
     def __init__(
-        self, source: Source, table: str, target: StoredTable, keys: Within | None = None, ranges: Ranges = ONE_RANGE
+        self,
+        source: Source,
+        table: str,
+        target: StoredTable,
+        keys: Within | None = None,
+        ranges: Ranges = ONE_RANGE,
+        *,
+        by_range: bool = False,
     ) -> None:
-        """`keys`: of which rows events are taken, where those are some ranges of the table."""
+        """`keys`: of which rows events are taken, where those are some ranges of the table. `by_range`: whether its first rows come
+        range by range into the base, rather than through the log."""
         self.source = source
         self.table = table
         self.target = target
         self.key = target.spec.key
         self._keys = keys
         self._ranges = ranges
+        self.by_range = by_range
 
     def within(self, ranges: Ranges) -> ReplicaStage:
         """The stage for some ranges of its target."""
         division = self.target.division
         if division is None or ranges == self.target.ranges:
             return self
-        return ReplicaStage(self.source, self.table, self.target.within(ranges), division.within(ranges), ranges)
+        target, keys = self.target.within(ranges), division.within(ranges)
+        return ReplicaStage(self.source, self.table, target, keys, ranges, by_range=self.by_range)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -105,7 +117,7 @@ class ReplicaStage:
 
     def begins_at(self, chain: JobChain) -> JobId | None:
         """The job that the table's first rows are in, or that can have them at the earliest; None once the table has them."""
-        load = self.source.first_loads.get(self.table)
+        load = self._first_load
         if load is None:
             return None
         if load.entered_at is None:
@@ -119,24 +131,80 @@ class ReplicaStage:
     @property
     def is_unloaded(self) -> bool:
         """Whether the table's first rows are still to be read: it cannot go on."""
-        load = self.source.first_loads.get(self.table)
+        load = self._first_load
         return load is not None and load.entered_at is None
+
+    @property
+    def _first_load(self) -> FirstLoad | None:
+        """Where the first rows are that come through the log, if they are not in the table."""
+        return None if self.by_range else self.source.first_loads.get(self.table)
+
+    @property
+    def unread(self) -> Ranges:
+        """Ranges whose rows are still to be read at the source."""
+        return frozenset(number for number, gap in self.target.missing.items() if gap.read_at is None)
+
+    def lacks(self, keys: KeySet) -> bool:
+        """Whether first rows with some of the keys are still to be read at the source."""
+        return self.is_unloaded or not self.unread.isdisjoint(self.target.holding(keys))
+
+    def has_from(self, keys: KeySet, chain: JobChain) -> JobId | None:
+        """The job that first rows with these keys are in, or that can have them at the earliest; None once the table has them."""
+        missing, ranges = self.target.missing, self.target.holding(keys)
+        entering = (self.enters_at(gap, chain) for number, gap in missing.items() if number in ranges)
+        found = [job for job in (self.begins_at(chain), *entering) if job is not None]
+        return max(found, default=None)
+
+    def enters_at(self, gap: Gap, chain: JobChain) -> JobId | None:
+        """The job at which ranges enter that were read: the first whose cut has the position as of which they were read, and that the
+        gap allows; the next one at the earliest. None for ranges that are still to be read.
+
+        Always the first: what derives from the table may have had the ranges since then, and goes on from there after a crash.
+        """
+        if gap.read_at is None:
+            return None
+        least = max(gap.due or NO_JOB, self.target.main.base_through + 1)
+        jobs = chain.job_positions(self.source.name, JobId(least - 1), chain.newest)
+        return next((job for job, position in jobs if position >= gap.read_at), JobId(max(least, chain.newest + 1)))
 
     def needed_after(self, durable: JobId, chain: JobChain) -> int:
         """The position in the log behind which events are needed by whoever has the table, or what it makes of the table's
         events, durably up to a job."""
-        load, position = self.source.first_loads.get(self.table), chain.position(self.source.name, durable)
+        position = chain.position(self.source.name, durable)
+        if self.by_range:
+            return self._needed_by_ranges(durable, position, chain.position(self.source.name, chain.newest))
+        load = self._first_load
         if load is None or (load.entered_at is not None and load.entered_at <= position):
             return position
         return chain.position(self.source.name, chain.newest) if load.read_at is None else load.read_at - 1
 
+    def _needed_by_ranges(self, durable: JobId, position: int, newest: int) -> int:
+        """The same where ranges were read at positions of their own: whatever is not in the base enters again after a crash."""
+        gaps, load = self.target.gaps.lasting(durable), self.source.first_loads.get(self.table)
+        found = [gap.read_at for gap in gaps if gap.read_at is not None]
+        if load is not None and load.entered_at is None and load.read_at is not None:
+            # Ranges are being read.
+            found.append(load.read_at - 1)
+        if len({number for gap in gaps for number in self.target.holding(gap.keys)}) < len(self.target.ranges):
+            found.append(position)
+        return min(found, default=newest)
+
     def advance(self, upto: JobId, batch: Batch) -> None:
-        after = self.target.through
         self._require_followed(upto, batch)
+        if self.target.missing:
+            self._enter(upto, batch)
+            return
+        after = self.target.through
         if (begins := self.begins_at(batch.factory.chain)) is not None:
             # Before its first rows are there, an empty table is no state of the source.
             self.target.skip_to(begins)
         self.target.apply(self._changes(after, upto, batch), upto)
+
+    def _enter(self, upto: JobId, batch: Batch) -> None:
+        """Ranges that were read at one position take all that came behind it as changes of one job, and are there from then on."""
+        after = self.target.stand()
+        self.target.apply(self._changes(after, upto, batch), upto)
+        self.target.came_back(upto)
 
     def _require_followed(self, upto: JobId, batch: Batch) -> None:
         problem = self.source.problems.get(self.table)
@@ -186,7 +254,7 @@ class ReplicaStage:
             return None
         events = conform_events(table, self._events)
         load = self._load
-        ids = _job_ids(events, batch.factory.chain.job_positions(self.source.name, after, upto), load.entered_at)
+        ids = _job_ids(events, self._jobs(after, upto, batch.factory.chain), load.entered_at)
         jobs, events = pa.array(ids, pa.int64()), load.in_order(events)
         if self.append_only:
             return self._added(events, jobs, batch)
@@ -215,11 +283,24 @@ class ReplicaStage:
     def _positions(self, after: JobId, upto: JobId, chain: JobChain) -> tuple[int, int] | None:
         """Between which positions the events of the jobs lie; None for jobs before the table's first rows."""
         name = self.source.name
-        return self._load.positions(chain.position(name, after), chain.position(name, upto))
+        end = chain.position(name, upto)
+        if (read_at := self._entering) is not None:
+            return (read_at, end) if read_at < end else None
+        return self._load.positions(chain.position(name, after), end)
+
+    def _jobs(self, after: JobId, upto: JobId, chain: JobChain) -> list[tuple[JobId, int]]:
+        """The jobs that the events belong to, with the positions at which those end."""
+        jobs = chain.job_positions(self.source.name, after, upto)
+        return jobs if self._entering is None else jobs[-1:]
+
+    @property
+    def _entering(self) -> int | None:
+        """The position at which the ranges were read, if they are not in the table yet: a stage takes those of one."""
+        return next((gap.read_at for gap in self.target.missing.values()), None)
 
     @property
     def _load(self) -> LoadPlace:
-        return LoadPlace.of(self.source.first_loads.get(self.table))
+        return LoadPlace.of(self._first_load)
 
     @property
     def _events(self) -> pa.Schema:
@@ -325,7 +406,7 @@ class ReplicaStage:
         frame = views.session.read.schema(self._file_schema()).parquet(*found.files)
         # On the rows of an initial load, files from before format 2 have an earlier beginning of time.
         at = f"GREATEST({COMMIT_AT}, TIMESTAMP '{BEGINNING.isoformat()}') AS {COMMIT_AT}"
-        jobs = batch.factory.chain.job_positions(self.source.name, after, upto)
+        jobs = self._jobs(after, upto, batch.factory.chain)
         if self._keys is not None:
             frame = frame.where(f"{self._keys.sql} OR {OP} = {TRUNCATE}")
         load = self._load

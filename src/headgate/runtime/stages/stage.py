@@ -25,6 +25,17 @@ def aligned_of(stage: Stage) -> frozenset[str]:
     return stage.aligned if isinstance(stage, ViewStage) else frozenset()
 
 
+def unread_of(stage: Stage, unread: Mapping[str, Ranges]) -> Ranges:
+    """The ranges of a stage that derive from rows which are still to be read at a source; those of its inputs are given."""
+    if isinstance(stage, ReplicaStage):
+        return stage.unread
+    aligned = aligned_of(stage)
+    below = [(name, unread.get(name, frozenset())) for name in stage.inputs]
+    if any(found for name, found in below if name not in aligned):
+        return stage.target.ranges
+    return frozenset(number for _, found in below for number in found)
+
+
 def runs_whole(stage: Stage) -> bool:
     """Whether all ranges of the target come forward together: nothing that the stage reads has these ranges."""
     return isinstance(stage, ViewStage) and not stage.aligned

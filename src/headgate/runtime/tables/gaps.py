@@ -6,6 +6,12 @@
 
 A gap is closed when its ranges are made anew at a job. Until then the table's rows of these keys stay as they were, so the
 table may be folded meanwhile, but never up to the job at which the ranges are made anew.
+
+Rows that were never known, of a table that is loaded range by range, are a gap after no job at all:
+
+    unloaded   read_at None                 nobody has read the rows at the source
+    entering   read_at p, due job d         the base has the rows as the source had them at position p; nobody reads them
+    loaded     until job e >= d             what came behind p is in the overlay, all of it up to e in job e
 """
 
 from __future__ import annotations
@@ -32,6 +38,13 @@ class Gap:
     """The job at which the rows are to be made anew, while somebody wants that."""
     was_open: bool = True
     """Whether the rows were missing, so that the table may have been folded meanwhile."""
+    read_at: int | None = None
+    """Of a source table: as of which position of the source the table's base has the rows; None while they are to be read."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the rows were never known."""
+        return self.after < NO_JOB
 
     def body(self) -> dict[str, Any]:
         """The gap for the ledger, as if it were open: whoever opens the table makes the ranges anew."""
@@ -42,13 +55,14 @@ class Gap:
             "keys": [[_end(each.low), _end(each.high)] for each in self.keys.intervals],
             "after": self.after,
             "reason": self.reason,
-        }
+        } | ({} if self.read_at is None else {"read_at": self.read_at})
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> Gap:
         kind = body["kind"]
         intervals = tuple(Interval(_read(kind, low), _read(kind, high)) for low, high in body["keys"])
-        return Gap(KeySet(intervals, body["null"]), JobId(body["after"]), None, body["reason"])
+        read_at = body.get("read_at")
+        return Gap(KeySet(intervals, body["null"]), JobId(body["after"]), None, body["reason"], read_at=read_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +114,19 @@ class Gaps:
         def told(gap: Gap) -> Gap:
             if gap.until is not None or not meets(gap.keys, keys) or (job is not None and gap.due is not None):
                 return gap
-            return replace(gap, due=job)
+            # Rows that were read enter at the job that is said, whoever wants them.
+            return gap if gap.read_at is not None else replace(gap, due=job)
 
         return Gaps(tuple(told(gap) for gap in self.found))
+
+    def entering(self, keys: KeySet, read_at: int, due: JobId) -> Gaps:
+        """With the rows of the keys, which were never known, in the base as of a position of their source."""
+        return Gaps(
+            tuple(
+                replace(gap, read_at=read_at, due=due) if gap.until is None and meets(gap.keys, keys) else gap
+                for gap in self.found
+            )
+        )
 
     def known_from(self, job: JobId, keys: KeySet = ALL) -> JobId:
         """The next job at which rows of these keys are known that are not known at this one, or before; else no job."""

@@ -27,6 +27,7 @@ from headgate.runtime.tables.table_changes import TableChanges, of_columns
 from headgate.warehouse.changes import ChangeSet, TooManyRows
 from headgate.warehouse.divided import Division
 from headgate.warehouse.spec import TableSpec
+from headgate.warehouse.statistics import DataFile
 from headgate.warehouse.table_ranges import within
 from headgate.warehouse.versioned import Pin, VersionedTable
 
@@ -89,6 +90,13 @@ class StoredTable:
         return tuple(min(job, missing[place].after) if place in missing else job for place, job in enumerate(jobs))
 
     @property
+    def known_throughs(self) -> list[JobId]:
+        """The jobs of ranges but those whose rows were never known: these are not behind, but to be loaded."""
+        missing = self.missing
+        unknown = {number for number, gap in missing.items() if gap.is_first}
+        return [job for number, job in enumerate(self.throughs) if number not in unknown]
+
+    @property
     def missing(self) -> dict[int, Gap]:
         """Ranges that nobody can read now at jobs after the gap's, with the reason. They come back when they are made anew."""
         found: dict[int, Gap] = {}
@@ -97,6 +105,11 @@ class StoredTable:
                 found[number] = min(found.get(number, gap), gap, key=lambda each: each.after)
         return found
 
+    @property
+    def has_unknown_rows(self) -> bool:
+        """Whether some ranges were never known: the table, or one that it derives from, is being loaded."""
+        return any(gap.is_first for gap in self.gaps.open)
+
     def leave_out(self, ranges: Ranges, reason: str) -> None:
         """From now on the ranges are missing: nobody reads them, and nobody waits for them."""
         with self.lock:
@@ -104,6 +117,24 @@ class StoredTable:
             for number in sorted(ranges - self.missing.keys()):
                 self.gaps = self.gaps.opened(Gap(self._keys_of(number), throughs[number], None, reason))
             self._leave_missing_out()
+
+    def await_rows(self, reason: str) -> None:
+        """No row of the table, which is empty, is known yet at any job."""
+        self.restore(Gaps((Gap(ALL, _NEVER, None, reason),)))
+
+    def take_rows(self, ranges: Ranges, attempt: str, files: Sequence[DataFile], read_at: int, chain: JobChain) -> None:
+        """Takes data files with all rows of missing ranges as their source had them at a position; called with the journal's lock held.
+
+        The ranges enter at a later job than any that is closed: whoever has pinned one of those has a base without the files.
+        """
+        if self.arrangements:
+            raise ValueError(f"table {self.name} has arrangements, which would lack the rows")
+        with self.lock:
+            self.main.add_files(attempt, files)
+            for number in ranges:
+                self.gaps = self.gaps.entering(self._keys_of(number), read_at, JobId(chain.newest + 1))
+            # Snapshots of jobs at which nobody reads the ranges have other rows now.
+            self._counts, self._some = {}, {}
 
     def schedule_rebuild(self, ranges: Ranges, chain: JobChain) -> JobId:
         """Missing ranges are to be made anew, at the newest job: the table is not folded up to there. Gives the job."""

@@ -129,12 +129,19 @@ class Upkeep:
                     with table.lock:
                         if jobs[id(table.main)] != table.through or len(set(table.throughs)) > 1:
                             continue
+                        if self._is_read_behind(table):
+                            continue
                         self._fill_arrangement(demand, table, batch)
                     path = arrangement_path(demand)
                     record = ArrangementRecord(demand.table, demand.by, demand.columns, path)
                     records.append((ARRANGEMENT, record.body()))
             if records:
                 self._checkpoint(self._durable_jobs(), records)
+
+    def _is_read_behind(self, table: StoredTable) -> bool:
+        """Whether a stage has ranges at an earlier job than a table that it reads: it looks rows up as of that job."""
+        targets = [stage.target for stage in self._flows.stages() if table.name in stage.inputs]
+        return any(each.level < table.through for each in targets if len(each.missing) < len(each.ranges))
 
     def _fill_arrangement(self, demand: Demand, table: StoredTable, batch: Batch) -> None:
         """Makes a new arrangement from the table's rows as they are now."""
