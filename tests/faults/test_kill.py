@@ -7,6 +7,7 @@ every step.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -53,7 +54,8 @@ def copies_at_every_step(folder: Path, copies: Path, **limits: object) -> dict[s
         except shutil.Error as error:
             # Files of other stages that write at the same time may go meanwhile; tables and ledger are still then.
             for source, _, why in error.args[0]:
-                assert "No such file" in why and "_delta_log" not in source and "ledger" not in source, (source, why)
+                place = os.fspath(source)
+                assert "No such file" in why and "_delta_log" not in place and "ledger" not in place, (place, why)
 
     lock = threading.Lock()
 
