@@ -61,7 +61,9 @@ def test_what_another_process_sold_is_in_the_answer(shop: Path, capfd: Captured)
     assert [before, after] == [[{"sales": 10}], [{"sales": 20}]]
 
 
-@pytest.mark.skipif(shutil.which("psql") is None, reason="there is no psql")
+@pytest.mark.skipif(
+    shutil.which("psql") is None, reason="psql is not installed; .ci/run installs it, and fails without it"
+)
 def test_psql_is_answered_within_the_projects_limits(shop: Path, capfd: Captured) -> None:
     status = answered(shop, capfd, "status")
     assert isinstance(status, dict)

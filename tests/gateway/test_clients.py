@@ -23,7 +23,9 @@ from tests.gateway.serving import Shop
 from tests.service.asking import ask as ask_http
 from tests.waiting import eventually
 
-needs_psql = pytest.mark.skipif(shutil.which("psql") is None, reason="there is no psql")
+needs_psql = pytest.mark.skipif(
+    shutil.which("psql") is None, reason="psql is not installed; .ci/run installs it, and fails without it"
+)
 
 
 def psql(shop: Shop, *commands: str) -> str:

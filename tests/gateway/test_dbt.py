@@ -14,7 +14,9 @@ import pytest
 from tests.gateway.serving import Shop
 
 DBT = Path(sys.executable).parent.parent / "dbt" / "bin" / "dbt"
-pytestmark = pytest.mark.skipif(not DBT.exists(), reason="there is no dbt; .ci/run installs it")
+pytestmark = pytest.mark.skipif(
+    not DBT.exists(), reason="dbt is not installed; .ci/run installs it, and fails without it"
+)
 
 PROFILE = """
 shop:

@@ -11,7 +11,9 @@ from pyspark.sql import SparkSession
 from tests.gateway.serving import Shop
 
 DRIVER = Path("/usr/share/java/postgresql.jar")
-pytestmark = pytest.mark.skipif(not DRIVER.exists(), reason="there is no JDBC driver")
+pytestmark = pytest.mark.skipif(
+    not DRIVER.exists(), reason="the JDBC driver is not installed; .ci/run installs it, and fails without it"
+)
 
 
 def rows(found: Any, *columns: str) -> list[tuple[Any, ...]]:
