@@ -84,7 +84,7 @@ def written(definitions: dict[str, Any]) -> str:
 
 @pytest.mark.skipif(
     server_binaries().parent.name != "15",
-    reason="the file says what PostgreSQL 15 says of itself; this server is another version",
+    reason="only a PostgreSQL 15 can say what the file says",
 )
 def test_the_definitions_are_those_of_postgresql_15() -> None:
     with PostgresServer() as server, psycopg.connect(server.dsn) as connection:
