@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,14 @@ import pytest
 
 from headgate.cli.main import run
 from tests.cli.processes import Served, sell, start
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hangups() -> Iterator[None]:
+    """Processes that are started here hear hangups, also where the tests run under `nohup`, which has them ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="module")

@@ -159,7 +159,6 @@ def test_changed_files_are_applied_while_the_service_runs(shop: Path, capfd: Cap
     assert f"error: {file}:1:" in err and f"error: {file}:2:" in err
 
 
-@pytest.mark.skipif(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, reason="under nohup a hangup is nothing")
 def test_a_hangup_has_the_service_apply_changed_files(shop: Path, capfd: Captured) -> None:
     service = find_service(str(shop / "warehouse"))
     assert service is not None

@@ -135,14 +135,8 @@ def test_a_worker_that_does_not_end_is_killed() -> None:
         assert process.returncode == FAILED and "it is killed; what is committed is durable" in said
 
 
-def _ignores_hangups() -> bool:
-    return signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-
-
 def test_a_worker_that_has_no_handler_yet_ends_quietly() -> None:
-    # Under `nohup` a hangup is nothing that ends a process.
-    heeded = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} - ({signal.SIGHUP} if _ignores_hangups() else set())
-    for number in sorted(heeded):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         with begin("say('ready'); time.sleep(600)") as process:
             said_by_worker(process)
             process.send_signal(number)
@@ -161,7 +155,6 @@ say(signal.Signals(heard[0]).name)
 """
 
 
-@pytest.mark.skipif(_ignores_hangups(), reason="under nohup a hangup is nothing")
 def test_a_hangup_is_passed_on_as_it_is() -> None:
     with begin(HEARS) as process:
         worker, _ = said_by_worker(process)
@@ -169,7 +162,6 @@ def test_a_hangup_is_passed_on_as_it_is() -> None:
         assert said_by_worker(process) == [worker, "SIGHUP"]
 
 
-@pytest.mark.skipif(_ignores_hangups(), reason="under nohup a hangup is nothing")
 def test_the_end_of_its_terminal_ends_the_service() -> None:
     terminal, theirs = pty.openpty()
 
