@@ -6,7 +6,7 @@ import pytest
 
 from headgate.runtime.evaluation.key_ranges import merged, within_ranges
 from headgate.runtime.spark.sessions import SparkSessions
-from headgate.runtime.tables.stored import BatchViews, KeptViews
+from headgate.runtime.tables.batch_views import BatchViews, KeptViews
 
 
 def test_neighbours_that_lie_close_become_one_range() -> None:

@@ -22,7 +22,7 @@ from headgate.runtime.engine import Engine
 from headgate.runtime.flows.advice import FlowAdvice, advise_flow
 from headgate.runtime.flows.flows import RunningFlow, why_whole
 from headgate.runtime.flows.operator_costs import OperatorCosts
-from headgate.runtime.tables.stored import BatchViews, KeptViews
+from headgate.runtime.tables.batch_views import BatchViews, KeptViews
 from headgate.scheduling.subscription import Subscriptions
 from headgate.sql.statements import ADVISE
 

@@ -34,8 +34,9 @@ from headgate.runtime.sources.sources import find_producer_source, find_source
 from headgate.runtime.spark.executors import executor_supply
 from headgate.runtime.stages.procedures import Procedure
 from headgate.runtime.stages.view_stage import ViewStage
+from headgate.runtime.tables.batch_views import BatchViews, KeptViews
 from headgate.runtime.tables.jobs import Job
-from headgate.runtime.tables.stored import BatchViews, KeptViews, StoredTable
+from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import INTERNAL
 from headgate.scheduling.advisor import Advisor
 from headgate.scheduling.applying import Applying, ApproveOpening, Preview

@@ -16,8 +16,8 @@ from headgate.runtime.defining.defining import Defining
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.flows import FlowPlan
 from headgate.runtime.stages.batch import BatchFactory
+from headgate.runtime.tables.batch_views import BatchViews
 from headgate.runtime.tables.records import Records
-from headgate.runtime.tables.stored import BatchViews
 from headgate.runtime.tables.tables import Tables
 
 

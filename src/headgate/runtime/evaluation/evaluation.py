@@ -25,7 +25,7 @@ from headgate.runtime.evaluation.rule_run import RuleRun
 from headgate.runtime.evaluation.settled import Settled, distinct_keys, distinct_rows
 from headgate.runtime.evaluation.tracing import Values
 from headgate.runtime.rows import chains
-from headgate.runtime.tables.stored import BatchViews
+from headgate.runtime.tables.batch_views import BatchViews
 
 SharedChanges = Callable[[], tuple[Relation, pa.Table] | None]
 """Gives the changes of a part under a flow's own names."""

@@ -12,7 +12,7 @@ from pyspark.sql.types import NullType, StructType
 
 from headgate.dataflow.relation import Relation, column_list, quoted
 from headgate.delta.changes import JobId
-from headgate.runtime.tables.stored import BatchViews
+from headgate.runtime.tables.batch_views import BatchViews
 from headgate.warehouse.changes import ChangeSet, footer
 from headgate.warehouse.frames import column
 from headgate.warehouse.problems import storage_problems

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from headgate.dataflow.graph import Aggregate, Node, Scan, scans
 from headgate.dataflow.relation import Keys, Relation
 from headgate.runtime.evaluation.flow_batch import FlowBatch
-from headgate.runtime.tables.stored import BatchViews, StoredTable
+from headgate.runtime.tables.batch_views import BatchViews
+from headgate.runtime.tables.stored import StoredTable
 
 
 class Inputs(ABC):

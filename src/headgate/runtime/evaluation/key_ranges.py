@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql.types import DataType, DateType, IntegralType, TimestampType
 
 from headgate.dataflow.relation import quoted
-from headgate.runtime.tables.stored import BatchViews
+from headgate.runtime.tables.batch_views import BatchViews
 
 _PARTS = 64
 _LEAST_GAP = 0.02

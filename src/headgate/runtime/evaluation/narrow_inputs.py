@@ -14,7 +14,8 @@ from headgate.delta.changes import JOB, WEIGHT
 from headgate.runtime.evaluation.flow_batch import FlowBatch
 from headgate.runtime.evaluation.inputs import Inputs
 from headgate.runtime.evaluation.settled import Settled
-from headgate.runtime.tables.stored import BatchViews, StoredTable
+from headgate.runtime.tables.batch_views import BatchViews
+from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.table_changes import TableChanges
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headgate.dataflow.relation import Keys, Relation, column_list
-from headgate.runtime.tables.stored import BatchViews
+from headgate.runtime.tables.batch_views import BatchViews
 
 
 class Settled:

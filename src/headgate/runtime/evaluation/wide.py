@@ -23,7 +23,8 @@ from headgate.runtime.evaluation.rule_run import RuleRun
 from headgate.runtime.evaluation.tracing import Tracer, Values
 from headgate.runtime.evaluation.wide_inputs import KeyRelation, WantedKeys, WideInputs
 from headgate.runtime.rows.copies import numbered_text, row_hash
-from headgate.runtime.tables.stored import BatchViews, StoredTable
+from headgate.runtime.tables.batch_views import BatchViews
+from headgate.runtime.tables.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet
 
 _MOST_JOBS = 500

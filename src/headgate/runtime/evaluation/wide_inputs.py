@@ -18,7 +18,8 @@ from headgate.runtime.evaluation.file_relations import FileRelations
 from headgate.runtime.evaluation.flow_batch import FlowBatch
 from headgate.runtime.evaluation.inputs import Inputs
 from headgate.runtime.evaluation.key_ranges import within_ranges
-from headgate.runtime.tables.stored import BatchViews, StoredTable
+from headgate.runtime.tables.batch_views import BatchViews
+from headgate.runtime.tables.stored import StoredTable
 
 ROWS_PER_CHANGE = 1
 """A table with at most this many rows for each change of the batch is read whole: few of its rows would be left out."""

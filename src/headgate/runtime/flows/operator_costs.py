@@ -31,7 +31,8 @@ from headgate.dataflow.graph import (
 from headgate.dataflow.reference import plain_sql
 from headgate.dataflow.typed_graph import TypedGraph
 from headgate.runtime.stages.ways import EXPECTED, Way, Ways
-from headgate.runtime.tables.stored import BatchViews, StoredTable
+from headgate.runtime.tables.batch_views import BatchViews
+from headgate.runtime.tables.stored import StoredTable
 
 WORK: Mapping[type[Node], float] = {
     Scan: 1.0,

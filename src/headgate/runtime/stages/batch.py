@@ -27,8 +27,8 @@ from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.spark.views import LazyView
 from headgate.runtime.stages.event_files import EventFiles, Events, SharedEvents
 from headgate.runtime.stages.ways import Ways
+from headgate.runtime.tables.batch_views import BatchViews, KeptViews
 from headgate.runtime.tables.jobs import JobChain
-from headgate.runtime.tables.stored import BatchViews, KeptViews
 from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.store import Step, no_step

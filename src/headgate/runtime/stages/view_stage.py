@@ -34,7 +34,8 @@ from headgate.runtime.stages.batch import Batch
 from headgate.runtime.stages.differences import difference_text
 from headgate.runtime.stages.expectations import require_expected
 from headgate.runtime.stages.ways import Way
-from headgate.runtime.tables.stored import BatchViews, StoredTable
+from headgate.runtime.tables.batch_views import BatchViews
+from headgate.runtime.tables.stored import StoredTable
 from headgate.warehouse.changes import ChangeSet, TooManyRows
 from headgate.warehouse.spec import TableSpec
 

@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 from headgate.dataflow.demands import Demand
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError
-from headgate.runtime.tables.stored import KeptViews, StoredTable
+from headgate.runtime.tables.batch_views import KeptViews
+from headgate.runtime.tables.stored import StoredTable
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.storage import Folder
