@@ -21,10 +21,12 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 
-from headgate.delta.changes import NO_JOB, JobId
+from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, FlowFailed
-from headgate.ranges.key_set import ALL, KeySet
-from headgate.ranges.range_map import ONE_RANGE, RangeMap, Ranges
+from headgate.ranges.key_set import KeySet
+from headgate.ranges.range_map import ONE_RANGE, Ranges
+from headgate.runtime.execution.demand import Demand
+from headgate.runtime.execution.reaches import Reaches
 from headgate.runtime.execution.weights import StageInput, input_rows, zone_aware
 from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
 from headgate.runtime.signal import Signal
@@ -32,12 +34,8 @@ from headgate.runtime.spark.pools import pool
 from headgate.runtime.spark.threads import DaemonThreads
 from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.maintenance import advance_ranges, run_stages
-from headgate.runtime.stages.replica_stage import ReplicaStage
-from headgate.runtime.stages.stage import Stage, aligned_of, tables_of, unread_of, within, zone_of
-from headgate.runtime.stages.view_stage import ViewStage
+from headgate.runtime.stages.stage import Stage, aligned_of, tables_of, within, zone_of
 from headgate.runtime.stages.ways import Way, WayChoice
-from headgate.runtime.tables.gaps import Gap
-from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import Tables
 
 _LOGGER = logging.getLogger(__name__)
@@ -77,17 +75,10 @@ class Executor:
         self._batches = batches
         self.ways = batches.ways
         self._signal = signal
+        self._demand = Demand(batches.chain)
+        self._reaches = Reaches(flows, tables, batches.chain, self._demand)
         self._changed = threading.Condition()
         """A stage has ended."""
-        self._wanted: dict[str, dict[int, JobId]] = {}
-        """By the stage's name, per range."""
-        self._breadths: dict[str, dict[int, int]] = {}
-        """Of ranges that are wanted, how many the query with the fewest wants."""
-        self._failures: dict[str, dict[int, BaseException]] = {}
-        self._maps: dict[str, RangeMap] = {}
-        """The ranges that the numbers of a stage mean."""
-        self._healing: dict[tuple[str, int], JobId] = {}
-        """Ranges of views that failed in a job and are tried again, with this job or a later one, whose data may heal them."""
         self._pauses = 0
         self._running: dict[tuple[str, Ranges], StageInput] = {}
         """By the stage's name and the ranges what it works on now."""
@@ -109,40 +100,8 @@ class Executor:
         `keys` names the keys that are read of some tables: only ranges that hold them are brought forward.
         """
         with self._changed:
-            needed = self._flows.needed_ranges(tables, keys)
-            upto = self._due(needed, upto)
-            for stage, ranges in needed:
-                self._maps.setdefault(stage.name, stage.target.range_map)
-                wanted = self._wanted.setdefault(stage.name, {})
-                failures = self._failures.get(stage.name, {})
-                breadths, throughs = self._breadths.setdefault(stage.name, {}), stage.target.throughs
-                for number in ranges:
-                    tried = wanted.get(number, NO_JOB)
-                    others = breadths.get(number, len(ranges)) if throughs[number] < tried else len(ranges)
-                    breadths[number] = min(len(ranges), others)
-                    # A view may go on where a job's data heal what failed before, a replica when its source goes on.
-                    if not isinstance(failures.get(number), FlowFailed) or (
-                        upto > tried and isinstance(stage, ReplicaStage) and stage.stopped is None
-                    ):
-                        failures.pop(number, None)
-                    elif upto > tried and isinstance(stage, ViewStage):
-                        del failures[number]
-                        self._healing[stage.name, number] = JobId(throughs[number] + 2)
-                    wanted[number] = max(upto, tried)
+            self._demand.want(self._flows.needed_ranges(tables, keys), upto)
             self._notify()
-
-    def _due(self, needed: Sequence[tuple[Stage, Ranges]], upto: JobId) -> JobId:
-        """The job to ask for: missing ranges are made anew at the newest one, before which their tables may be folded."""
-        unread: dict[str, Ranges] = {}
-        for stage, ranges in needed:
-            unread[stage.name] = unread_of(stage, unread)
-            # What is not loaded yet keeps nothing from being folded until it is.
-            missing = (stage.target.missing.keys() & ranges) - unread[stage.name]
-            if missing and isinstance(stage, ViewStage):
-                # At the job that failed they would fail again.
-                stage.target.cancel_rebuild(frozenset(missing & self._failures.get(stage.name, {}).keys()))
-                upto = max(upto, stage.target.schedule_rebuild(frozenset(missing), self._batches.chain))
-        return upto
 
     def arrived(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet] = NO_KEYS) -> bool:
         """Whether the tables, or the ranges with these keys, are at the job. Raises why one of them cannot get there."""
@@ -150,7 +109,7 @@ class Executor:
             # Asked anew each time: flows may have been replaced meanwhile.
             behind = self._behind(tables, upto, keys)
             for stage, number in behind:
-                failure = self._failures.get(stage.name, {}).get(number)
+                failure = self._demand.failures.get(stage.name, {}).get(number)
                 if failure is not None:
                     # A copy: several threads may be told.
                     raise copy(failure) from failure.__cause__
@@ -191,11 +150,11 @@ class Executor:
             for stage, number in self._behind(tables, upto, keys):
                 aligned = aligned_of(stage)
                 if stage.name not in rowless:
-                    rowless[stage.name] = self._rowless(stage)
+                    rowless[stage.name] = self._reaches.rowless(stage)
                 if (
-                    number in self._failures.get(stage.name, {})
+                    number in self._demand.failures.get(stage.name, {})
                     or number in rowless[stage.name]
-                    or self._is_unscheduled(stage, number)
+                    or self._reaches.is_unscheduled(stage, number)
                     or any(name in stage.inputs and (each == number or name not in aligned) for name, each in stuck)
                 ):
                     stuck.add((stage.name, number))
@@ -206,32 +165,18 @@ class Executor:
                 self._start()
         return moving
 
-    def _rowless(self, stage: Stage) -> Ranges:
-        """The ranges of a source table whose first rows no job has."""
-        if not isinstance(stage, ReplicaStage):
-            return frozenset()
-        chain = self._batches.chain
-        begins = stage.begins_at(chain)
-        if begins is not None and begins > chain.newest:
-            return stage.target.ranges
-        return frozenset(
-            number
-            for number, gap in stage.target.missing.items()
-            if (stage.enters_at(gap, chain) or chain.newest + 1) > chain.newest
-        )
-
     def is_wanted(self, stage: str) -> bool:
         """Whether the stage is wanted at a job that it has not reached, and can get there."""
         with self._changed:
-            failures, throughs = self._failures.get(stage, {}), self._tables.get(stage).throughs
-            wanted = self._wanted.get(stage, {})
+            failures, throughs = self._demand.failures.get(stage, {}), self._tables.get(stage).throughs
+            wanted = self._demand.wanted.get(stage, {})
             return any(number not in failures and throughs[number] < job for number, job in wanted.items())
 
     @property
     def failures(self) -> dict[str, BaseException]:
         """By the stage's name why it does not go on."""
         with self._changed:
-            return {name: next(iter(found.values())) for name, found in self._failures.items() if found}
+            return {name: next(iter(found.values())) for name, found in self._demand.failures.items() if found}
 
     def failures_of(self, tables: Collection[str], keys: Mapping[str, KeySet] = NO_KEYS) -> list[BaseException]:
         """Why ranges that the tables need, or those of their ranges that have keys, do not go on."""
@@ -239,15 +184,14 @@ class Executor:
             return [
                 failure
                 for stage, ranges in self._flows.needed_ranges(tables, keys)
-                for number, failure in self._failures.get(stage.name, {}).items()
+                for number, failure in self._demand.failures.get(stage.name, {}).items()
                 if number in ranges
             ]
 
     def resume(self) -> None:
         """Forgets failures: what was wanted is tried again."""
         with self._changed:
-            self._failures.clear()
-            self._healing.clear()
+            self._demand.resume()
             self._notify()
 
     def exclude_failed_ranges(self) -> None:
@@ -256,36 +200,13 @@ class Executor:
         They are made anew when somebody asks for them at a later job, or after `resume`.
         """
         with self._changed:
-            if not self._lost():
+            if not self._demand.lost(self._flows.stages()):
                 return
         with self.paused(), self._changed:
-            for stage, ranges, reason in self._lost():
+            for stage, ranges, reason in self._demand.lost(self._flows.stages()):
                 _LOGGER.warning("ranges given up: stage=%s ranges=%s: %s", stage.name, sorted(ranges), reason)
                 for table in tables_of(stage):
                     table.leave_out(ranges, reason)
-
-    def _lost(self) -> list[tuple[Stage, Ranges, str]]:
-        """Ranges of views that failed, or read such ranges, and are not left out yet; called with the lock held."""
-        lost: dict[str, dict[int, str]] = {}
-        found: list[tuple[Stage, Ranges, str]] = []
-        for stage in self._flows.stages():
-            if not isinstance(stage, ViewStage):
-                continue
-            target = stage.target
-            mine = {number: gap.reason for number, gap in target.missing.items()}
-            known = frozenset(mine)
-            if target.division is not None:
-                for number, error in self._failures.get(stage.name, {}).items():
-                    if isinstance(error, FlowFailed):
-                        mine.setdefault(number, error.what)
-            for name in stage.inputs:
-                for number, reason in lost.get(name, {}).items():
-                    for each in frozenset({number}) if name in stage.aligned else target.ranges:
-                        mine.setdefault(each, reason)
-            lost[stage.name] = mine
-            if mine.keys() - known:
-                found.append((stage, frozenset(mine.keys() - known), next(iter(mine.values()))))
-        return found
 
     # pausing
 
@@ -301,11 +222,7 @@ class Executor:
             with self._changed:
                 self._pauses -= 1
                 live = {stage.name for stage in self._flows.stages()}
-                for lost in [name for name in {*self._wanted, *self._failures, *self._maps} if name not in live]:
-                    self._maps.pop(lost, None)
-                    self._wanted.pop(lost, None)
-                    self._breadths.pop(lost, None)
-                    self._failures.pop(lost, None)
+                self._demand.keep(live)
                 self._notify()
 
     @contextmanager
@@ -314,8 +231,7 @@ class Executor:
         with self._changed:
             yield
             for stage in self._flows.stages():
-                if stage.name in self._maps:
-                    self._redivide(stage)
+                self._demand.redivide(stage)
 
     @property
     def is_paused(self) -> bool:
@@ -345,9 +261,9 @@ class Executor:
             for end in (*range(after + step, upto, step), upto):
                 failed |= run_stages(stages, JobId(end), self._batches, self._flows.flow_of, left)
             with self._changed:
-                self._failures = failed
+                self._demand.failures = failed
                 for stage in stages:
-                    self._maps.setdefault(stage.name, stage.target.range_map)
+                    self._demand.number(stage)
 
     def close(self) -> None:
         """Starts nothing any more and waits until what runs is done; whoever waits is told."""
@@ -357,27 +273,6 @@ class Executor:
             self._changed.wait_for(lambda: not self._running)
 
     # inside
-
-    def _redivide(self, stage: Stage) -> None:
-        """Where the ranges of a stage are others now, what was said of old ones is said of those in their place."""
-        old, new = self._maps[stage.name], stage.target.range_map
-        if old == new:
-            return
-        alike = old.kind == new.kind or 1 in (old.count, new.count)
-        before = {number: new.holding(old.keys_of([number])) if alike and old.bounds else new.all for number in old.all}
-        self._maps[stage.name] = new
-        wanted: dict[int, JobId] = {}
-        for number, job in self._wanted.get(stage.name, {}).items():
-            for each in before[number]:
-                wanted[each] = max(job, wanted.get(each, job))
-        self._wanted[stage.name] = wanted
-        self._breadths.pop(stage.name, None)
-        failed = self._failures.pop(stage.name, {})
-        self._failures[stage.name] = {each: error for number, error in failed.items() for each in before[number]}
-        healing = {number: self._healing.pop((stage.name, number), None) for number in old.all}
-        for number, due in healing.items():
-            for each in before[number] if due is not None else ():
-                self._healing[stage.name, each] = max(due or NO_JOB, self._healing.get((stage.name, each), NO_JOB))
 
     def _notify(self) -> None:
         """Starts the stages that can go on, and has waiting queries look again; called with the lock held."""
@@ -404,85 +299,8 @@ class Executor:
             self._threads.submit(partial(self._work, idle))
 
     def _reach(self, stage: Stage) -> tuple[Ranges, JobId] | None:
-        """The ranges of the stage that can go on now, and the job that they can go to; called with the lock held.
-
-        Ranges at equal jobs go together, the slowest first. Of these, ranges that somebody wants who does not want all go by
-        themselves: whoever wants few does not wait for many. Other ranges of the stage may be on their way meanwhile.
-        """
-        wanted, failures = self._wanted.get(stage.name, {}), self._failures.get(stage.name, {})
-        throughs = stage.target.throughs
         running = {number for name, ranges in self._running if name == stage.name for number in ranges}
-        behind = [
-            number
-            for number, job in wanted.items()
-            if throughs[number] < job and number not in failures and number not in running
-        ]
-        if isinstance(stage, ReplicaStage):
-            # Ranges that were read enter as soon as a job has them, whether somebody wants them or not: they hold back folding.
-            entering = {number for number, gap in stage.target.missing.items() if gap.read_at is not None}
-            behind += sorted(entering - failures.keys() - running - set(behind))
-        if behind:
-            rowless = self._rowless(stage)
-            behind = [number for number in behind if number not in rowless]
-        if not behind:
-            return None
-        inputs = {name: self._tables.by_name.get(name) for name in stage.inputs}
-        if None in inputs.values():
-            return None
-        reaches = self._input_reaches(stage, [table for table in inputs.values() if table is not None])
-        missing = stage.target.missing
-        breadths, most = self._breadths.get(stage.name, {}), len(throughs)
-        groups: dict[tuple[JobId, bool, bool, int, JobId], list[int]] = {}
-        known_from: dict[int, JobId] = {}
-        for number in behind:
-            # The job that failed would fail again: first its inputs go on to the one that may heal it.
-            least = self._healing.get((stage.name, number), throughs[number] + 1)
-            group, gap = (breadths.get(number, most) == most, 0, NO_JOB), missing.get(number)
-            if gap is not None and isinstance(stage, ReplicaStage):
-                # Ranges that were read at one position enter together, all at the same job.
-                job = stage.enters_at(gap, self._batches.chain) or self._batches.chain.newest
-                groups.setdefault((throughs[number], True, True, gap.read_at or 0, job), []).append(number)
-                continue
-            if gap is not None:
-                least = self._rebuilt_at(stage, number, gap)
-                known_from |= {number: least} if gap.is_first else {}
-            if min(wanted[number], reaches[number]) >= least:
-                groups.setdefault((throughs[number], gap is not None, *group), []).append(number)
-        if not groups:
-            return None
-        start, _, _, _, enters_at = first = min(groups)
-        reach = enters_at or min(min(wanted[number], reaches[number]) for number in groups[first])
-        zone = zone_of(stage)
-        if zone is not None:
-            others = [other.target.through for other in self._flows.stages() if zone_of(other) == zone]
-            reach = JobId(min(reach, min(others) + 1))
-        # What a range is made of for the first time may be there later than at the job that others of the group go to.
-        together = frozenset(number for number in groups[first] if known_from.get(number, NO_JOB) <= reach)
-        return (together, reach) if reach > start else None
-
-    def _input_reaches(self, stage: Stage, inputs: Sequence[StoredTable]) -> list[JobId]:
-        """By range of the stage the job that what it reads has reached."""
-        aligned, newest = aligned_of(stage), self._batches.chain.newest
-        whole = min((table.through for table in inputs if table.name not in aligned), default=newest)
-        parts = [table.throughs for table in inputs if table.name in aligned]
-        return [min([whole, *(part[number] for part in parts)]) for number in range(len(stage.target.ranges))]
-
-    def _rebuilt_at(self, stage: Stage, number: int, gap: Gap) -> JobId:
-        """The job at which a missing range of a view is made anew at the earliest: the one that is scheduled, and of a range that was
-        never known the first at which its inputs have all rows; a later one than any while none is scheduled."""
-        least = gap.due or JobId(self._batches.chain.newest + 1)
-        if not gap.is_first:
-            return least
-        aligned, keys = aligned_of(stage), stage.target.range_map.keys_of([number])
-        tables = [table for name in stage.inputs if (table := self._tables.by_name.get(name)) is not None]
-        return max([least, *(table.gaps.known_from(least, keys if table.name in aligned else ALL) for table in tables)])
-
-    def _is_unscheduled(self, stage: Stage, number: int) -> bool:
-        """Whether a range that was never known could not be made when it was last wanted: the next who wants it has it made."""
-        gap = stage.target.missing.get(number)
-        if gap is None or not gap.is_first or isinstance(stage, ReplicaStage):
-            return False
-        return self._rebuilt_at(stage, number, gap) > self._wanted.get(stage.name, {}).get(number, NO_JOB)
+        return self._reaches.reach(stage, running)
 
     def _work(
         self,
@@ -508,27 +326,14 @@ class Executor:
                     if failed:
                         stage.target.cancel_rebuild(frozenset(failed))
                     # One that was replaced meanwhile has failed in vain.
-                    healing = {number for number in ranges if self._healing.pop((stage.name, number), None) is not None}
+                    healing = {
+                        number for number in ranges if self._demand.healing.pop((stage.name, number), None) is not None
+                    }
                     if failed and stage in live:
-                        self._failed(stage, reach, failed, healing)
+                        self._demand.failed(stage, reach, failed, healing)
                     del self._running[stage.name, ranges]
                 self.executions += len(stages)
                 self._notify()
-
-    def _failed(
-        self, stage: Stage, reach: JobId, failed: Mapping[int, BaseException], healing: Collection[int]
-    ) -> None:
-        """Takes note of ranges that failed on their way to a job, some for the second time; called with the lock held."""
-        wanted, missing = self._wanted.get(stage.name, {}), stage.target.missing
-        for number, error in failed.items():
-            may_heal = isinstance(stage, ViewStage) and isinstance(error, FlowFailed) and number not in healing
-            if may_heal and wanted.get(number, NO_JOB) > reach:
-                # Meanwhile somebody wants a later job, whose data may heal it: tried once, then whoever waits is told.
-                self._healing[stage.name, number] = JobId(reach + 1)
-                if number in missing:
-                    wanted[number] = stage.target.schedule_rebuild(frozenset({number}), self._batches.chain)
-            else:
-                self._failures.setdefault(stage.name, {})[number] = error
 
     def _input(self, stage: Stage, reach: JobId) -> StageInput:
         """What the stage can work on now; called with the lock held."""
