@@ -22,7 +22,8 @@ from headgate.clock import ManualClock
 from headgate.delta.changes import BEGINNING
 from headgate.errors import Cancelled, DefiniteError, HeadgateError, SnapshotGone, StorageFull, TooStale
 from headgate.runtime.reading.answer import SnapshotAnswer
-from headgate.runtime.reading.reader import Reader, Snapshot
+from headgate.runtime.reading.reader import Reader
+from headgate.runtime.reading.snapshot import Snapshot
 from headgate.runtime.spark import views
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.stages.batch import Batch

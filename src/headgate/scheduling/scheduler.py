@@ -27,7 +27,8 @@ from headgate.runtime.execution.executor import Executor
 from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
 from headgate.runtime.placing.platforms import Platforms, Serving
 from headgate.runtime.reading.narrowing import WHOLE, KeysOutdated, Narrowed
-from headgate.runtime.reading.reader import Reader, Snapshot
+from headgate.runtime.reading.reader import Reader
+from headgate.runtime.reading.snapshot import Snapshot
 from headgate.runtime.signal import Signal
 from headgate.runtime.sources.loading import Loads
 from headgate.runtime.sources.sources import CaptureTimedOut

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from functools import partial
 
@@ -18,20 +17,20 @@ from pyspark.sql.types import StructType
 
 from headgate.config.live import LiveProject
 from headgate.dataflow.graph import Scan
-from headgate.dataflow.relation import column_list, quoted
+from headgate.dataflow.relation import column_list
 from headgate.delta.changes import JobId
-from headgate.errors import Location, SnapshotGone, UnknownTable
+from headgate.errors import Location, UnknownTable
 from headgate.ranges.key_set import ALL, KeySet
 from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
-from headgate.runtime.flows.flows import FlowPlan, RunningFlow
 from headgate.runtime.flows.range_status import missing_reasons, range_jobs
 from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.reading.kept_answers import Asked, KeptAnswers
 from headgate.runtime.reading.narrowing import WHOLE, KeysOutdated, Narrowed, Narrowing, Unnarrowed
 from headgate.runtime.reading.picking import picked_rows
-from headgate.runtime.reading.query_work import Interruption, Turn
+from headgate.runtime.reading.query_work import Interruption
 from headgate.runtime.reading.reads import Reads
 from headgate.runtime.reading.result import PickedResult, PlannedResult, Result
+from headgate.runtime.reading.snapshot import Snapshot, Snapshots
 from headgate.runtime.reading.spark_reading import SparkReading
 from headgate.runtime.signal import Signal
 from headgate.runtime.spark.parser import SparkParser
@@ -49,7 +48,6 @@ from headgate.sql.references import Edited, TableText, read_tables
 from headgate.warehouse.local import empty_frame, local_frame
 from headgate.warehouse.problems import storage_problems, translate
 from headgate.warehouse.storage import Folder
-from headgate.warehouse.versioned import Pin
 
 _QUERY = Location("query")
 
@@ -76,17 +74,15 @@ class Reader:
         self._storage = storage
         self.reads = Reads(signal)
         self.kept = KeptAnswers(settings, catalog)
+        self._snapshots = Snapshots(catalog, tables, flows)
         self._narrowing = Narrowing(lambda: self._session)
         self.asked: Counter[str] = Counter()
         """By table, how often it was read."""
-        self.abandoned: deque[Views] = deque()
-        """Views of snapshots that were let go without a call of Spark: closed with the next one that is released."""
-        self._evaluating = Turn()
-        self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
 
     def begin(self, sessions: SparkSessions, reading: SparkReading) -> None:
         """Spark is there: from now on queries can be read."""
         self._session = sessions.query
+        self._snapshots.begin(sessions.query)
         self._reading = reading
         self._parser = SparkParser(sessions.query)
         self.kept.begin(sessions, reading)
@@ -212,15 +208,8 @@ class Reader:
             chosen = min((self.through(name, keys) for name in names), default=JobId(0)) if job is None else job
             if narrowed.premise is not None and narrowed.premise != self._premise(names, chosen):
                 raise KeysOutdated
-            snapshot = Snapshot(self, chosen, keys)
             self.asked.update(names)
-            try:
-                for name in names:
-                    snapshot.pin(name)
-            except BaseException:
-                snapshot.release()
-                raise
-            return snapshot
+            return self._snapshots.pin(names, chosen, keys)
 
     def sql(self, query: TableText, job: JobId | None, interruption: Interruption | None = None) -> SnapshotAnswer:
         """Answers a SELECT from the snapshot of a job."""
@@ -409,129 +398,7 @@ class Reader:
             found += self._stored_tables(node.table) if isinstance(node, Scan) else [self._stored(f"{name}.{part}")]
         return found
 
-    def _frame(self, snapshot: Snapshot, name: str, job: JobId) -> DataFrame:
-        plan = snapshot.plan(name)
-        if plan is None or plan.fragment is None:
-            return snapshot.part(name).main.frame(self._session, job)
-        with self._evaluating.taken(snapshot.interruption):
-            return self._fragment_frame(snapshot, plan, job)
-
-    def _fragment_frame(self, snapshot: Snapshot, plan: FlowPlan, job: JobId) -> DataFrame:
-        """Runs what is not incremental; functions of context are evaluated once per job."""
-        assert plan.fragment is not None
-        snapshot.definitions.append(plan.fingerprint)
-        place = (plan.name, plan.fingerprint, job)
-        schema = plan.entry.schema
-        if place in self._evaluated:
-            return local_frame(self._session, self._evaluated[place], schema)
-        mapping = {}
-        for name, node in plan.fragment.inputs:
-            if isinstance(node, Scan):
-                below = snapshot.view(node.table, self._catalog.hidden(node.table))
-                mapping[name] = f"(SELECT {node.select_list} FROM {below})"
-            else:
-                table = snapshot.part(f"{plan.name}.{name}")
-                rows = snapshot.views.of_frame(table.main.frame(self._session, job))
-                mapping[name] = f"(SELECT {column_list(node.columns)} FROM {rows})"
-        frame = self._session.sql(substituted(plan.fragment.sql, mapping))
-        if plan.fragment.context:
-            self._evaluated[place] = frame.toArrow()
-            return local_frame(self._session, self._evaluated[place], schema)
-        return frame
-
     def forget_before(self, job: JobId) -> None:
         """Drops kept answers and evaluated fragments of jobs that are no longer retained."""
         self.kept.forget_before(job)
-        with self._evaluating.taken(Interruption()):
-            self._evaluated = {place: rows for place, rows in self._evaluated.items() if place[2] >= job}
-
-
-class Snapshot:
-    """Tables at one job, pinned; as views when asked for."""
-
-    def __init__(self, reader: Reader, job: JobId, keys: Mapping[str, KeySet]) -> None:
-        self._reader = reader
-        self.job = job
-        self._keys = keys
-        self._flows: dict[str, RunningFlow | None] = {}
-        self._tables: dict[str, StoredTable] = {}
-        self.views = Views(reader._session)
-        self.interruption = Interruption()
-        """That of the query which reads the snapshot."""
-        self._pins: list[Pin] = []
-        self._frames: dict[str, DataFrame] = {}
-        self._named: dict[tuple[str, ...], str] = {}
-        self.definitions: list[str] = []
-        """Of what is not stored but run for the query."""
-        self.stored: dict[str, StoredTable] = {}
-        """By name the pinned tables whose rows are stored, or the ranges of them that are read."""
-
-    def pin(self, name: str) -> None:
-        """Pins what the table's rows come from, of the flow that has the job; later ones do not concern the snapshot."""
-        if name in self._flows:
-            return
-        flow = self._flows[name] = self._reader._flows.at(name, self.job)
-        if flow is None or flow.plan.fragment is None:
-            self.stored[name] = self._pin(name, self._reader._stored(name) if flow is None else flow.stages[0].target)
-            return
-        for stage in flow.stages:
-            self._pin(name, stage.target)
-        for below in flow.plan.read_when_asked:
-            self.pin(below)
-
-    def _pin(self, name: str, table: StoredTable) -> StoredTable:
-        keys = self._keys.get(table.name, ALL)
-        part = self._tables[table.name] = table.within(table.holding(keys))
-        for gap in table.gaps.at(self.job, keys):
-            raise SnapshotGone(
-                f"table {name} does not hold job {self.job}: {gap.reason}",
-                hint=f"it holds jobs {part.readable_from()} to {part.through}",
-            )
-        self._pins.append(part.main.pin(self.job))
-        return part
-
-    def plan(self, name: str) -> FlowPlan | None:
-        """The flow that the table's rows come from."""
-        flow = self._flows[name]
-        return None if flow is None else flow.plan
-
-    def part(self, name: str) -> StoredTable:
-        """A stored table that is pinned, or the ranges of it that are read."""
-        return self._tables[name]
-
-    def view(self, name: str, hidden: Collection[str]) -> str:
-        """A view of the table with the columns that `*` stands for and these hidden ones."""
-        place = (name, *hidden)
-        if place in self._named:
-            return self._named[place]
-        if name not in self._frames:
-            self._frames[name] = self._reader._frame(self, name, self.job)
-        frame = self._frames[name]
-        entry = self._reader._catalog.find(name)
-        assert entry is not None
-        shown = [column for column in frame.columns if column in entry.schema.names]
-        shown += hidden
-        self._named[place] = self.views.of_frame(frame.select(*[quoted(column) for column in shown]))
-        return self._named[place]
-
-    def same(self, text: str) -> Hashable:
-        """Equal for queries that have the same rows: what is built anew has other bases, or another definition."""
-        return text, self.job, tuple(pin.base for pin in self._pins), tuple(self.definitions)
-
-    def release(self) -> None:
-        self._unpin()
-        self.views.close()
-        abandoned = self._reader.abandoned
-        with suppress(IndexError):  # another thread was quicker
-            while abandoned:
-                abandoned.popleft().close()
-
-    def drop(self) -> None:
-        """Releases the snapshot without a call of Spark."""
-        self._unpin()
-        self._reader.abandoned.append(self.views)
-
-    def _unpin(self) -> None:
-        for pin in self._pins:
-            pin.release()
-        self._pins.clear()
+        self._snapshots.forget_before(job)
