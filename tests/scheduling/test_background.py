@@ -49,14 +49,14 @@ def test_an_idle_source_is_not_behind(tmp_path: Path, spark_sessions: SparkSessi
     with open_bank(tmp_path, flows) as bank:
         deposit(bank, (1, 1, 10))
         bank.refresh()
-        done, before = len(bank.status.actions), bank._scheduler.as_of("totals")
+        done, before = len(bank.status.actions), bank._scheduler.backlog.as_of("totals")
         assert before is not None
-        eventually(lambda: (bank._scheduler.as_of("totals") or before) > before)
+        eventually(lambda: (bank._scheduler.backlog.as_of("totals") or before) > before)
         assert len(bank.status.actions) == done and bank.newest_job == 1
         # Something that the table lacks keeps it as old as it is, until it is taken.
         deposit(bank, (2, 1, 10))
-        lacking = bank._scheduler.as_of("totals")
-        assert bank._scheduler.as_of("totals") == lacking
+        lacking = bank._scheduler.backlog.as_of("totals")
+        assert bank._scheduler.backlog.as_of("totals") == lacking
 
 
 def test_changes_are_materialized_when_they_are_many_while_readers_read(

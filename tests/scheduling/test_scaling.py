@@ -90,7 +90,7 @@ def test_yesterdays_hours_do_not_count(tmp_path: Path) -> None:
 def test_what_is_observed_is_what_the_parts_do(tmp_path: Path, spark_sessions: SparkSessions) -> None:
     with open_bank(tmp_path, scaling=SCALING, spark=FREE) as bank:
         deposit(bank, (1, 1, 10))
-        assert bank._scheduler.waiting_bytes() == {"bank": bank.sources["bank"].log.held_bytes}
+        assert bank._scheduler.backlog.waiting_bytes() == {"bank": bank.sources["bank"].log.held_bytes}
         before = bank.history.query_times.count
         with bank.sql("SELECT branch, SUM(total) FROM totals GROUP BY branch CURRENCY BOUND 0 SEC") as answer:
             assert bank.history.query_times.count == before
@@ -106,10 +106,10 @@ def test_what_is_observed_is_what_the_parts_do(tmp_path: Path, spark_sessions: S
         # What is held but taken by all does not wait.
         bank.refresh()
         log = bank.sources["bank"].log
-        assert log.held_bytes > 0 and bank._scheduler.waiting_bytes() == {"bank": 0}
+        assert log.held_bytes > 0 and bank._scheduler.backlog.waiting_bytes() == {"bank": 0}
         first = log.held_bytes
         deposit(bank, (2, 1, 10))
-        assert bank._scheduler.waiting_bytes() == {"bank": log.held_bytes - first}
+        assert bank._scheduler.backlog.waiting_bytes() == {"bank": log.held_bytes - first}
 
 
 def test_commits_in_memory_are_written_from_the_buffers_share_on(tmp_path: Path, spark_sessions: SparkSessions) -> None:

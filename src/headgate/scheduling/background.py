@@ -194,14 +194,14 @@ class Background:
         for name, source in self._scheduler.sources.items():
             if source.unopened is None:
                 try:
-                    self._scheduler.clocks[name] = source.sample()
+                    self._scheduler.receipts.clocks[name] = source.sample()
                 except HeadgateError as error:
                     _LOGGER.info("the clock of %s could not be compared: %s", name, error)
 
     def _system_job(self) -> None:
         scheduler, project = self._scheduler, self._scheduler.settings.current
         limits, settings = project.limits, project.background
-        activity = Workload(scheduler.waiting, scheduler.asked_at, scheduler.unprocessed_bytes(), self._goals())
+        activity = Workload(scheduler.waiting, scheduler.asked_at, scheduler.backlog.unprocessed_bytes(), self._goals())
         idle_after = settings.idle_after if settings.system_jobs else _NEVER
         wanted = system_job(activity, SystemJobSettings(limits.stream_bytes, idle_after), scheduler.clock.now())
         full = any(source.log.over_limit for source in scheduler.sources.values())
@@ -266,7 +266,7 @@ class Background:
             followed, lag = self._subscriptions.goal(table), scheduler.flows.target_lag(table)
             wanted = min((each for each in (followed, lag) if each is not None), default=None)
             if wanted is not None:
-                as_of = scheduler.as_of(table)
+                as_of = scheduler.backlog.as_of(table)
                 if as_of is not None:
                     found.append(TableGoal(table, wanted, as_of, _TICK, wanted != lag))
         return found

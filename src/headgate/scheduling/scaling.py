@@ -164,7 +164,7 @@ class Scaling:
     def _observe(self) -> Observation:
         scheduler, project = self._scheduler, self._scheduler.settings.current
         usage = shutil.disk_usage(project.storage)
-        waiting = scheduler.waiting_bytes()
+        waiting = scheduler.backlog.waiting_bytes()
         readings, queues, buffers = [], {}, []
         if (lasted := self._loading()) is not None:
             readings.append(SourceReading("a large load", lasted, self._scaler.sizes["extract"]))

@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import datetime
 
-from headgate.capture.memory import MemorySource
-from headgate.capture.source import Sample, Source
+from headgate.capture.source import Source
 from headgate.clock import Clock
 from headgate.config.live import LiveProject
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
@@ -35,11 +34,13 @@ from headgate.runtime.sources.sources import CaptureTimedOut
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.journal import Journal
+from headgate.scheduling.backlog import Backlog
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.cutter import Closed, Cutter
 from headgate.scheduling.pending_query import PendingQuery
 from headgate.scheduling.policy import CloseJob, JoinJob, Offer, ReuseJob, choose
-from headgate.scheduling.receipt import RangesRead, Receipt, SourceReceipt, Waited, cannot_promise
+from headgate.scheduling.receipt import Receipt
+from headgate.scheduling.receipt_maker import ReceiptMaker
 
 
 @dataclass
@@ -58,8 +59,6 @@ class Scheduler:
     signal: Signal
     platforms: Platforms
     loads: Loads
-    clocks: dict[str, Sample] = field(default_factory=dict)
-    """The latest sample of each source."""
     asked_at: datetime = BEGINNING
     """When the last query came."""
     waiting: int = 0
@@ -69,6 +68,8 @@ class Scheduler:
 
     def __post_init__(self) -> None:
         self.asked_at = self.clock.now()
+        self.backlog = Backlog(self.journal, self.flows, self.reader, self.sources)
+        self.receipts = ReceiptMaker(self.journal, self.flows, self.sources)
         self.opened_at = self.journal.chain.newest
         """The job that was the newest when the warehouse was opened."""
 
@@ -118,49 +119,6 @@ class Scheduler:
             )
         return True
 
-    def as_of(self, table: str) -> datetime | None:
-        """The instant up to which a table has what its sources acknowledged; None for a table of no source.
-
-        While a source is idle, capture alone moves that instant on: it has looked, and nothing is there that the table
-        lacks.
-        """
-        # Read before the logs: what was acknowledged before it is in them.
-        captured = {name: self.sources[name].captured.at for name in self.flows.sources_of([table])}
-        chain = self.journal.chain
-        with self.journal.lock:
-            through = self.reader.through(table)
-            instants = [
-                max(chain.as_of(through, name), at)
-                if self.sources[name].log.end <= chain.position(name, through)
-                else chain.as_of(through, name)
-                for name, at in captured.items()
-            ]
-        return min(instants, default=None)
-
-    def unprocessed_bytes(self) -> dict[str, int]:
-        """Bytes per source that its stream holds, if some table has not taken all of them."""
-        return {
-            name: source.log.held_bytes if position < source.log.durable else 0
-            for (name, source), position in zip(self.sources.items(), self._slowest_positions(), strict=True)
-        }
-
-    def waiting_bytes(self) -> dict[str, int]:
-        """Bytes per source that the slowest table has not taken."""
-        return {
-            name: source.log.bytes_after(position)
-            for (name, source), position in zip(self.sources.items(), self._slowest_positions(), strict=True)
-        }
-
-    def _slowest_positions(self) -> list[int]:
-        """By source the position that every table has reached."""
-        # What waits for first rows says nothing about what is in the logs.
-        waiting = self.flows.waiting_for_rows()
-        stages = [stage for stage in self.flows.stages() if stage.name not in waiting]
-        through = min(
-            (job for stage in stages for job in stage.target.known_throughs), default=self.journal.chain.newest
-        )
-        return [self.journal.chain.position(name, through) for name in self.sources]
-
     def number(self) -> int:
         """A number that no other need has."""
         return next(self._numbers)
@@ -208,7 +166,7 @@ class Scheduler:
                 if query.missed is None:
                     since = query.need.since
                     if not tables or (snapshot.job >= query.least and all(at >= since for at in as_of.values())):
-                        return snapshot, self._receipt(query, snapshot.job, as_of)
+                        return snapshot, self.receipts.receipt(query, snapshot.job, as_of)
                     # A table was built anew meanwhile, and stands at an older job.
                     snapshot.release()
                     continue
@@ -218,7 +176,7 @@ class Scheduler:
                     raise _nothing_to_serve(query)
                 if snapshot.job < floor:
                     query.missed += f"; the session has seen job {floor} already, this is job {snapshot.job}"
-                return snapshot, self._receipt(query, snapshot.job, as_of)
+                return snapshot, self.receipts.receipt(query, snapshot.job, as_of)
 
     def decision(
         self, tables: tuple[str, ...], bound: Bound, floor: JobId, keys: Mapping[str, KeySet] = NO_KEYS
@@ -251,7 +209,7 @@ class Scheduler:
         query.decision = f"reused job {job}, which {serving.platform.name} is at and which is fresh enough"
         query.shared_cut = bound.max_staleness is not None
         self.asked_at = now
-        return self._receipt(query, job, as_of)
+        return self.receipts.receipt(query, job, as_of)
 
     def meets(self, receipt: Receipt, floor: JobId, job: JobId) -> bool:
         """Whether a job keeps what the receipt's query was promised; one that was not kept is no worse than the receipt's."""
@@ -263,23 +221,6 @@ class Scheduler:
             if receipt.missed or job == receipt.job:
                 return job >= receipt.job
             return all(chain.as_of(job, source.name) >= since for source in receipt.sources)
-
-    def moved(self, receipt: Receipt, job: JobId) -> Receipt:
-        """The receipt of an answer that another job was taken for."""
-        if job == receipt.job:
-            return receipt
-        with self.journal.lock:
-            chain = self.journal.chain
-            as_of = {source.name: chain.as_of(job, source.name) for source in receipt.sources}
-            sources = tuple(
-                replace(
-                    source,
-                    lag=max(timedelta(0), receipt.arrived_at - as_of[source.name]),
-                    position=chain.position(source.name, job),
-                )
-                for source in receipt.sources
-            )
-        return replace(receipt, job=job, data_timestamp=min(as_of.values(), default=None), sources=sources)
 
     @contextmanager
     def _counted(self, query: PendingQuery) -> Iterator[None]:
@@ -405,7 +346,7 @@ class Scheduler:
             closed = self._result(query, future)
         finally:
             future.cancel()
-        self.clocks.update(closed.samples)
+        self.receipts.clocks.update(closed.samples)
         query.queue += max(0.0, closed.began - submitted)
         query.capture += closed.captured - max(closed.began, submitted)
         return closed
@@ -479,65 +420,6 @@ class Scheduler:
         return TooStale(
             f"no {wanted} could be made within {query.bound.deadline.total_seconds():g} s{gap}{why}",
             hint=f"{first}allow a longer deadline or a larger max_staleness, or say WHEN STALE SERVE to accept a stale answer",
-        )
-
-    def _receipt(self, query: PendingQuery, job: JobId, as_of: Mapping[str, datetime]) -> Receipt:
-        """What the query was promised, what it got, and what that cost so far; reading is to be added."""
-        asked = {} if query.closed is None else query.closed.samples
-        return Receipt(
-            bound=query.bound,
-            arrived_at=query.arrived_at,
-            data_timestamp=min(as_of.values(), default=None),
-            job=job,
-            sources=tuple(self._source_receipt(query, job, name, at, name in asked) for name, at in as_of.items()),
-            waited=Waited(query.capture, query.queue, query.spark, 0.0),
-            rows_processed=query.rows,
-            jobs_run=query.jobs,
-            shared_cut=query.shared_cut,
-            closed_job=query.closed is not None and query.closed.is_new,
-            missed=query.missed is not None,
-            why_missed=query.missed,
-            decision=query.decision,
-            notes=(
-                *query.notes,
-                *(f"the clock of {name} was not compared yet" for name in as_of if not self._clock_known(name)),
-            ),
-            ranges=self._ranges_read(query, job),
-        )
-
-    def _ranges_read(self, query: PendingQuery, job: JobId) -> tuple[RangesRead, ...]:
-        return self.ranges_read(query.tables, query.keys, job, query.brought)
-
-    def ranges_read(
-        self, tables: tuple[str, ...], keys: Mapping[str, KeySet], job: JobId, brought: Mapping[str, int]
-    ) -> tuple[RangesRead, ...]:
-        """Per table with ranges, which of them are read at a job, and how many others are behind it."""
-        found = []
-        with self.journal.lock:
-            for stage, ranges in self.flows.needed_ranges(tables, keys):
-                table = stage.target
-                if table.division is not None:
-                    others = [through for number, through in enumerate(table.throughs) if number not in ranges]
-                    read = tuple(table.range_map.name(number) for number in sorted(ranges))
-                    left = sum(through < job for through in others)
-                    found.append(RangesRead(stage.name, table.range_map.count, read, brought.get(stage.name, 0), left))
-        return tuple(found)
-
-    def _clock_known(self, source: str) -> bool:
-        return source in self.clocks or isinstance(self.sources[source], MemorySource)
-
-    def _source_receipt(self, query: PendingQuery, job: JobId, name: str, at: datetime, asked: bool) -> SourceReceipt:
-        clock = self.clocks.get(name)
-        none = timedelta(0)
-        unknown = none if self._clock_known(name) else None
-        return SourceReceipt(
-            name,
-            max(none, query.arrived_at - at),
-            unknown if clock is None else clock.clock_offset,
-            unknown if clock is None else clock.clock_error,
-            self.journal.chain.position(name, job),
-            cannot_promise(self.sources[name].capabilities),
-            asked,
         )
 
 

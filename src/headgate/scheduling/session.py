@@ -291,7 +291,7 @@ class Session:
         with self._lock:
             self._floor = max(self._floor, found.job)
         waited = replace(receipt.waited, read=time.monotonic() - began)
-        moved = replace(scheduler.moved(receipt, found.job), waited=waited, platform=serving.platform.name)
+        moved = replace(scheduler.receipts.moved(receipt, found.job), waited=waited, platform=serving.platform.name)
         schema = serving.query.shape.translated.schema
         return scheduler.reader.of_rows(schema, found.rows, found.job, interruption, text), moved
 
@@ -327,7 +327,7 @@ class Session:
         lines = [f"bound: {bound}", self._scheduler.decision(tables, bound, self._floor, keys)]
         lines += [f"reads {table} at job {reader.through(table, keys)}" for table in tables]
         newest = self._scheduler.journal.chain.newest
-        for each in self._scheduler.ranges_read(tables, keys, newest, {}):
+        for each in self._scheduler.receipts.ranges_read(tables, keys, newest, {}):
             lines.append(f"reads {len(each.read)} of {each.of} ranges of {each.table}: {', '.join(each.read)}")
         lines += ["", *reader.plan_text(query).splitlines()]
         return Answer(reader.constant([(line,) for line in lines], "plan string"), None)

@@ -102,7 +102,7 @@ class Catalogue:
         return [*rows, ("", "", None), ("# Table", "", None), *((name, value, None) for name, value in told if value)]
 
     def _as_of(self, table: str) -> datetime | None:
-        as_of = self.scheduler.as_of(table)
+        as_of = self.scheduler.backlog.as_of(table)
         return None if as_of == BEGINNING else as_of
 
     def _count(self, table: str) -> int | None:

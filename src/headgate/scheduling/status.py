@@ -109,7 +109,7 @@ def observe(
     for name in scheduler.catalog.names():
         needed = scheduler.flows.needed([name])
         through = scheduler.reader.through(name)
-        at = scheduler.as_of(name)
+        at = scheduler.backlog.as_of(name)
         at = None if at == BEGINNING else at
         failure = next((_told(failures[stage.name]) for stage in needed if stage.name in failures), None)
         lag = None if at is None else max(timedelta(0), now - at)
