@@ -55,12 +55,12 @@ def test_a_pinned_snapshot_stays_when_its_job_is_materialized_before_it_is_read(
         assert [tuple(row) for row in frame.collect()] == [(1, 2)]
         with table.pin(JobId(2)) as other:
             assert [tuple(row) for row in other.frame(spark).collect()] == [(1, 2)]
-    assert table.kept_versions() == {table.version}
+    assert {base.version for base in table._state.bases} == {table.version}
 
 
 @pytest.mark.parametrize("how", ["collected", "lookup"])
 def test_rows_that_are_being_read_stay(table: VersionedTable, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    read = table._rows.reader.rows
+    read = table._readings.rows.reader.rows
 
     def meanwhile(*arguments: Any, **more: Any) -> pa.Table:
         monkeypatch.undo()
@@ -68,7 +68,7 @@ def test_rows_that_are_being_read_stay(table: VersionedTable, monkeypatch: pytes
         go_on(table)
         return read(*arguments, **more)
 
-    monkeypatch.setattr(table._rows.reader, "rows", meanwhile)
+    monkeypatch.setattr(table._readings.rows.reader, "rows", meanwhile)
     reads = {
         "collected": lambda: table.collected(JobId(1)),
         "lookup": lambda: table.lookup(("id",), pa.table({"id": [1]}), JobId(1), ("id", "n")),

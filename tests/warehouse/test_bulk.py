@@ -30,7 +30,7 @@ LIMITS = FileLimits(rows_per_file=20, rows_per_group=8, local_rows=10, driver_ro
 
 
 def stored_changes(table: VersionedTable, spark: SparkSession, rows: list[Row], after: int, upto: int) -> ChangeSet:
-    folder = table._staging.new_folder().address
+    folder = table._state.staging.new_folder().address
     changes = change_set(table.spec, rows, after, upto)
     changes.frame(spark).repartition(2).write.parquet(f"file://{folder}")
     return ChangeSet.of_files(table.spec, folder, JobId(after), JobId(upto))

@@ -14,7 +14,8 @@ from headgate.delta.changes import JobId
 from headgate.errors import SnapshotGone
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.spec import TableSpec
-from headgate.warehouse.versioned import Pin, VersionedTable
+from headgate.warehouse.table_ranges import Pin
+from headgate.warehouse.versioned import VersionedTable
 from tests.warehouse.model import BY_KEY, BY_NUMBER, SCHEMA, Key, Model, canonical, change_set
 
 A = [None, 1, 2, 3, 2**62, -5]

@@ -328,7 +328,7 @@ class Engine:
         """Reads a table of a source whole again, or builds a flow again from its inputs."""
         entry = self.catalog.find(table)
         replica = None if entry is None else self.replicas.stages.get(entry.name)
-        if replica is not None and (damage := replica.target.main.find_damage()) is not None:
+        if replica is not None and (damage := replica.target.versioned.find_damage()) is not None:
             with self.changing_flows():
                 self.replicas.set_aside(replica.name, damage)
                 self.defining.read_again()
@@ -448,7 +448,7 @@ class Engine:
 
     def location(self, table: str) -> str:
         """Where the table lies: a Delta table that any client can read."""
-        return f"{self.settings.current.storage}/{self.tables.path(self.tables.get(table).main)}"
+        return f"{self.settings.current.storage}/{self.tables.path(self.tables.get(table).versioned)}"
 
     # closing
 

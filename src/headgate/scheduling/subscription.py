@@ -33,7 +33,7 @@ from headgate.scheduling.leases import Leases
 from headgate.scheduling.scheduler import Scheduler
 from headgate.warehouse.pieces import job_pieces
 from headgate.warehouse.spec import arrow_columns
-from headgate.warehouse.versioned import Pin
+from headgate.warehouse.table_ranges import Pin
 
 _IN_FILES = ReadLimit(bytes=1 << 62)
 """A limit, which nothing reaches: with one, what is large waits in files."""
@@ -88,7 +88,7 @@ class Subscription:
         """Columns whose values only one row has at a time, if there are any."""
         self.schema: pa.Schema = arrow_columns(self.columns).append(pa.field(WEIGHT, pa.int64()))
         """Of the rows of every piece."""
-        self._build = hashlib.sha256(tables.path(self._stored.main).encode()).hexdigest()[:8]
+        self._build = hashlib.sha256(tables.path(self._stored.versioned).encode()).hexdigest()[:8]
         self._job: JobId | None = None if as_of is None else self._resumed(as_of)
         self._pin: _HeldPin | None = None
         self._pieces: Iterator[JobChanges] = iter(())

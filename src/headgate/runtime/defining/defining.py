@@ -420,7 +420,7 @@ class Defining:
         stale = [record for record in self._journal.records.arrangements.values() if record.table in names]
         forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
         gaps = [
-            (GAPS, {"table": self._tables.path(table.main), "gaps": [gap.body() for gap in table.gaps.open]})
+            (GAPS, {"table": self._tables.path(table.versioned), "gaps": [gap.body() for gap in table.gaps.open]})
             for table in built.flow.tables()
             if table.gaps.open
         ]

@@ -47,7 +47,7 @@ def flow_changes(
     found = []
     for plan in stale:
         record = records.flows.get(plan.name)
-        read = [tables.by_name[name].main for name in plan.tables_read if name in tables.by_name]
+        read = [tables.by_name[name].versioned for name in plan.tables_read if name in tables.by_name]
         found.append(
             FlowChange(
                 plan.name,

@@ -154,7 +154,7 @@ class WideInputs(Inputs):
         if not keys:
             return self.views.whole(table, self.batch.after)
         needed = {*names.values(), *table.spec.key}
-        for copy in table.physical():
+        for copy in table.parts():
             lead = copy.spec.sort[0]
             if lead in keys and needed <= set(copy.spec.columns):
                 break

@@ -164,7 +164,7 @@ class FlowSet:
 
     def paths(self, flow: RunningFlow) -> list[str]:
         """Where a flow's tables lie."""
-        return [self._tables.path(table.main) for table in flow.tables()]
+        return [self._tables.path(table.versioned) for table in flow.tables()]
 
     def flow_of(self, stage: Stage) -> Flow | None:
         for flow in self._flows.values():
@@ -374,7 +374,7 @@ class FlowSet:
 
     def _restore_gaps(self, stage: ViewStage) -> None:
         """What was missing of the stage's tables when they were last folded, if they were just opened."""
-        known = self._journal.records.gaps.get(self._tables.path(stage.target.main))
+        known = self._journal.records.gaps.get(self._tables.path(stage.target.versioned))
         if known and not stage.target.gaps.open and stage.target.level == stage.target.main.base_through:
             gaps = Gaps(tuple(Gap.from_body(body) for body in known))
             for table in (*stage.states.values(), stage.target):

@@ -160,7 +160,7 @@ class Replicas:
                 continue
             self._journal.verify()
             target = self.stages[full].target
-            target.main.widen(_spec(full, wider))
+            target.versioned.widen(_spec(full, wider))
             self._tables.add(target)
             self._remember(full, wider, JobId(self._journal.records.sources[full]["since"]))
             self._catalog.add(source_entry(full, wider))
@@ -191,7 +191,7 @@ class Replicas:
             forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
             described = self._described(full, wider, JobId(self._journal.records.sources[full]["since"]), generation)
             described |= {"by_range": True} if old.by_range else {}
-            self._materializer.checkpoint([(fresh.main, job)], [(SOURCE_TABLE, described), *forgotten, *more])
+            self._materializer.checkpoint([(fresh.versioned, job)], [(SOURCE_TABLE, described), *forgotten, *more])
         self._delete_forgotten(full)
         fresh.divide(self.range_maps.of_source(old.source.name, wider.name, spec))
         self._tables.add(fresh)
@@ -255,7 +255,7 @@ class Replicas:
         stage = self.stages[full] = ReplicaStage(source, name, stored, by_range=by_range)
         self._catalog.add(source_entry(full, table))
         if by_range:
-            self._restore_load(stage, self._tables.path(stored.main))
+            self._restore_load(stage, self._tables.path(stored.versioned))
 
     def _restore_load(self, stage: ReplicaStage, path: str) -> None:
         """What the ledger knows of a table that is loaded range by range: which ranges are read, and from where on their changes count."""

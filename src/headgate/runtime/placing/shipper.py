@@ -37,7 +37,7 @@ from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.codes import code
 from headgate.warehouse.images import images_frame, images_of
 from headgate.warehouse.spark_errors import reason_of
-from headgate.warehouse.versioned import Pin, VersionedTable
+from headgate.warehouse.table_ranges import Pin, TableRanges
 
 _LOGGER = logging.getLogger(__name__)
 _FEW_ROWS = 10_000
@@ -134,7 +134,7 @@ class Shipper:
         """Tables whose changes the platform still lacks, with the job up to which it has them."""
         placed = self._placed
         if self.trouble is not None:
-            tables = [each.stored.main for each in placed.values()]
+            tables = [each.stored.versioned for each in placed.values()]
             most = self._settings.current.limits.overlay_bytes // 2
             # Large changes, which lie in files, are to be folded: filling anew takes hardly longer than shipping them.
             if sum(table.overlay_bytes for table in tables) > most or any(table.has_files for table in tables):
@@ -313,7 +313,7 @@ class Shipper:
         self.rows += count + self._copied(found.where(sf.col(WEIGHT) > 0).select(*spec.columns), staged)
         return Delta(placed.table, None, None, count)
 
-    def _fill(self, table: PlacedTable, stored: VersionedTable, pin: Pin) -> None:
+    def _fill(self, table: PlacedTable, stored: TableRanges, pin: Pin) -> None:
         self.target.begin_fill(table)
         if stored.count(pin.job) <= _FEW_ROWS:
             rows = stored.collected(pin.job).select(list(table.columns))

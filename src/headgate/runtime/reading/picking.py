@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from headgate.delta.changes import JobId
 from headgate.sql.names import folded
 from headgate.sql.picks import Picks, Value
-from headgate.warehouse.versioned import VersionedTable
+from headgate.warehouse.table_ranges import TableRanges
 
 MOST_BYTES = 8 << 20
 """Of data files; above, executors read them."""
@@ -38,7 +38,7 @@ _WHOLE_NUMBERS: dict[type[DataType], pa.DataType] = {
 
 
 def picked_rows(
-    picks: Picks, table: VersionedTable, job: JobId, shown: Sequence[str], hidden: Sequence[str]
+    picks: Picks, table: TableRanges, job: JobId, shown: Sequence[str], hidden: Sequence[str]
 ) -> tuple[StructType, pa.Table] | None:
     """The picked rows and their columns; None where Spark is to read them, or to say what is wrong with the query."""
     schema = table.spec.schema

@@ -23,7 +23,7 @@ from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import Tables
 from headgate.sql.names import substituted
 from headgate.warehouse.local import local_frame
-from headgate.warehouse.versioned import Pin
+from headgate.warehouse.table_ranges import Pin
 
 
 class Snapshots:

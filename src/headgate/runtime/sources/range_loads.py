@@ -67,7 +67,7 @@ class RangeLoads:
 
     def load(self, stage: ReplicaStage, ranges: Ranges, is_stopped: Callable[[], bool]) -> int:
         """Reads ranges of a table that nobody has read, all as of one position, and makes them durable; gives their rows."""
-        source, main = stage.source, stage.target.main
+        source, main = stage.source, stage.target.versioned
         with self.lock:
             division, unread = stage.target.division, sorted(ranges & stage.unread)
         assert isinstance(source, RangedSource) and division is not None
@@ -104,10 +104,10 @@ class RangeLoads:
                 table.take_rows(numbers, attempt, files, read_at, journal.chain)
             except ForeignCommit:
                 journal.verify()
-                table.main.repair()
+                table.versioned.repair()
                 table.take_rows(numbers, attempt, files, read_at, journal.chain)
             self._tables.kept.forget(table.name)
-            path, main = self._tables.path(table.main), table.main
+            path, main = self._tables.path(table.versioned), table.versioned
             gaps = [gap.body() for gap in table.gaps.lasting(main.base_through)]
             journal.record(
                 [

@@ -16,7 +16,7 @@ from headgate.runtime.spark.views import Execution, Views, any_time
 from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.table_changes import TableChanges
 from headgate.warehouse.changes import TooManyRows
-from headgate.warehouse.versioned import Pin, VersionedTable
+from headgate.warehouse.table_ranges import Pin, TableRanges
 
 
 class BatchViews:
@@ -36,7 +36,7 @@ class BatchViews:
         self._most_rows = most_rows
         kept.begin()
         self._changes: dict[tuple[StoredTable, JobId, JobId], SharedChanges] = {}
-        self._whole: dict[tuple[StoredTable | VersionedTable, JobId], str] = {}
+        self._whole: dict[tuple[StoredTable | TableRanges, JobId], str] = {}
         self._pins: list[Pin] = []
 
     @property
@@ -107,14 +107,14 @@ class BatchViews:
         same = same_values("w", "k", [(name, name) for name in columns], same_types=hashable)
         return f"(SELECT w.* FROM {self.whole(table, job)} w LEFT SEMI JOIN {keys} k ON {same})"
 
-    def arranged(self, arrangement: VersionedTable, job: JobId) -> str:
+    def arranged(self, arrangement: TableRanges, job: JobId) -> str:
         """A view of all rows of a table's arrangement at the job."""
         place = (arrangement, job)
         if place not in self._whole:
             self._whole[place] = self._pinned(arrangement, job)
         return self._whole[place]
 
-    def _pinned(self, table: VersionedTable, job: JobId) -> str:
+    def _pinned(self, table: TableRanges, job: JobId) -> str:
         pin = table.pin(job)
         self._pins.append(pin)
         return self.of_frame(pin.frame(self.session))

@@ -25,7 +25,7 @@ from headgate.warehouse.changes import ChangeSet
 from headgate.warehouse.divided import Division
 from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.statistics import DataFile
-from headgate.warehouse.table_ranges import within
+from headgate.warehouse.table_ranges import TableRanges
 from headgate.warehouse.versioned import VersionedTable
 
 _KEPT_COUNTS = 64
@@ -36,7 +36,10 @@ class StoredTable:
     """The one writer of a versioned table and of its arrangements."""
 
     def __init__(self, main: VersionedTable, session: Callable[[], SparkSession], *, small_rows: int) -> None:
-        self.main = main
+        self.versioned = main
+        """The table with all ranges, which is folded."""
+        self.main: TableRanges = main
+        """What is read, and takes changes: the ranges that this is of."""
         self._session = session
         self.arrangements: dict[tuple[str, ...], VersionedTable] = {}
         self.small_rows = small_rows
@@ -127,7 +130,7 @@ class StoredTable:
         if self.arrangements:
             raise ValueError(f"table {self.name} has arrangements, which would lack the rows")
         with self.lock:
-            self.main.add_files(attempt, files)
+            self.versioned.add_files(attempt, files)
             for number in ranges:
                 self.gaps = self.gaps.entering(self._keys_of(number), read_at, JobId(chain.newest + 1))
             # Snapshots of jobs at which nobody reads the ranges have other rows now.
@@ -174,7 +177,7 @@ class StoredTable:
         if not self.missing:
             return self.through
         with self.lock:
-            for table in self._whole.physical():
+            for table in self.physical():
                 table.stand(frozenset(self.missing))
             return self.level
 
@@ -235,7 +238,12 @@ class StoredTable:
         self.arrangements[by] = arrangement
 
     def physical(self) -> list[VersionedTable]:
-        return [self.main, *self.arrangements.values()]
+        """The table and its arrangements, with all ranges."""
+        return [self.versioned, *self.arrangements.values()]
+
+    def parts(self) -> Sequence[TableRanges]:
+        """The same, of the ranges that this is of."""
+        return self.physical()
 
     def count(self, job: JobId) -> int:
         """How many rows the snapshot has; it never changes, so it is counted once."""
@@ -259,7 +267,7 @@ class StoredTable:
         with self.lock:
             if changes is not None and not self.is_empty(self.level):
                 self._note_changed(changes.rows)
-            for arrangement in self.physical()[1:]:
+            for arrangement in self.parts()[1:]:
                 arrangement.apply(changes and of_columns(changes, arrangement.spec), through)
             self.main.apply(changes, through)
 
@@ -273,7 +281,7 @@ class StoredTable:
         self, columns: tuple[str, ...], values: pa.Table, job: JobId, select: tuple[str, ...]
     ) -> pa.Table | None:
         """Rows (at least those) whose columns equal one of the values; None when no sort order helps."""
-        for table in self.physical():
+        for table in self.parts():
             if not set(select) <= set(table.spec.schema.names):
                 continue
             prefix = usable_prefix(table.spec.sort, columns)
@@ -289,7 +297,8 @@ class _StoredRanges(StoredTable):
     """Some ranges of a table."""
 
     def __init__(self, whole: StoredTable, ranges: Ranges, *, small_rows: int) -> None:
-        super().__init__(within(whole.main, ranges), whole._session, small_rows=small_rows)
+        super().__init__(whole.versioned, whole._session, small_rows=small_rows)
+        self.main = whole.versioned.within(ranges)
         self._whole = whole
         self._ranges = ranges
         self.lock = whole.lock
@@ -298,31 +307,30 @@ class _StoredRanges(StoredTable):
         self._whole._note_changed(rows)
 
     def physical(self) -> list[VersionedTable]:
-        # Arrangements come and go.
-        return [self.main, *(within(table, self._ranges) for table in self._whole.arrangements.values())]
+        return self._whole.physical()
 
-    @property
-    def _keys(self) -> KeySet:
-        return self.main._within.keys  # type: ignore[no-any-return, attr-defined]
+    def parts(self) -> Sequence[TableRanges]:
+        # Arrangements come and go.
+        return [self.main, *(table.within(self._ranges) for table in self._whole.arrangements.values())]
 
     @property
     def throughs(self) -> tuple[JobId, ...]:
         throughs = self._whole.throughs
-        return tuple(throughs[number] for number in sorted(self._whole.holding(self._keys)))
+        return tuple(throughs[number] for number in sorted(self._whole.holding(self.main.keys)))
 
     @property
     def missing(self) -> dict[int, Gap]:
-        numbers = self._whole.holding(self._keys)
+        numbers = self._whole.holding(self.main.keys)
         return {number: gap for number, gap in self._whole.missing.items() if number in numbers}
 
     def readable_from(self, keys: KeySet = ALL) -> JobId:
-        return self._whole.readable_from(self._keys)
+        return self._whole.readable_from(self.main.keys)
 
     def skip_to(self, job: JobId, after: JobId = _NEVER, keys: KeySet = ALL) -> None:
-        self._whole.skip_to(job, after, self._keys)
+        self._whole.skip_to(job, after, self.main.keys)
 
     def came_back(self, job: JobId, keys: KeySet = ALL) -> None:
-        self._whole.came_back(job, self._keys)
+        self._whole.came_back(job, self.main.keys)
 
     def skipped_to(self, after: JobId, keys: KeySet = ALL) -> JobId:
-        return self._whole.skipped_to(after, self._keys)
+        return self._whole.skipped_to(after, self.main.keys)

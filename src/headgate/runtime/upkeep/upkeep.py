@@ -262,7 +262,7 @@ class Upkeep:
     def _gaps(self, table: StoredTable, jobs: Mapping[int, JobId]) -> dict[str, Any] | None:
         """What the ledger is to know of a table's gaps, if that is something else than before."""
         job = jobs.get(id(table.main))
-        path = self._tables.path(table.main)
+        path = self._tables.path(table.versioned)
         known = self._journal.records.gaps.get(path, ())
         if job is None or not (known or table.gaps.found):
             return None
