@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import headgate
 from headgate.cli.check import report_lines
-from headgate.cli.checking import Report, check_project
+from headgate.cli.checking import CheckedProject, check_project
 from headgate.cli.exits import failure_lines
 from headgate.config.project import load_project
 from headgate.errors import MultipleProblems
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(folder: Path, *, with_spark: bool = False, **flows: str) -> Report:
+def check(folder: Path, *, with_spark: bool = False, **flows: str) -> CheckedProject:
     for name, text in flows.items():
         (folder / "flows" / f"{name}.sql").write_text(text)
     return check_project(folder / "headgate.yml", with_spark=with_spark)

@@ -19,7 +19,7 @@ from headgate.capture.postgres.pgoutput import (
     show_lsn,
 )
 from headgate.capture.postgres.pgoutput_raw import raw_rows
-from headgate.capture.postgres.pgoutput_rows import KeyChangedWithoutValue, RowBlock, TableRows
+from headgate.capture.postgres.pgoutput_rows import KeyChangedWithoutValue, RowBlock, RowDecoder
 from headgate.capture.postgres.values import PostgresType
 from headgate.capture.source import SourceTable
 from headgate.delta.events import DELETE, TRUNCATE, UPSERT
@@ -109,7 +109,7 @@ def changes(draw: st.DrawFn) -> tuple[memoryview, list[Expected]]:
 @given(st.lists(changes(), min_size=1, max_size=30))
 def test_columns_at_a_time_give_what_rows_at_a_time_give(drawn: list[tuple[memoryview, list[Expected]]]) -> None:
     block = RowBlock(LAYOUT, [each for each, _ in drawn], list(range(5, 5 + len(drawn))))
-    decoded = TableRows(table(), LAYOUT).decode(block)
+    decoded = RowDecoder(table(), LAYOUT).decode(block)
     rows = [(each["__op"], [each[name] for name in _NAMES], each["__unchanged"]) for each in decoded.to_pylist()]
     assert rows == [event for _, events in drawn for event in events]
     numbers = [number for number, (_, events) in enumerate(drawn, 5) for _ in events]
@@ -135,7 +135,7 @@ def test_raw_rows_keep_all_that_a_message_has(drawn: list[tuple[memoryview, list
 def test_a_changed_key_without_a_value_is_refused() -> None:
     update = message("U", b"K", row(("old", None, None)), b"N", row(("new", UNCHANGED, "w")))
     with pytest.raises(KeyChangedWithoutValue, match="value of v"):
-        TableRows(table(), LAYOUT).decode(RowBlock(LAYOUT, [update], [0]))
+        RowDecoder(table(), LAYOUT).decode(RowBlock(LAYOUT, [update], [0]))
 
 
 def test_layouts_truncations_and_positions_are_read() -> None:

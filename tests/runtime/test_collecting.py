@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, IntegerType, StructType
 
 from headgate.runtime.spark import kept_plans
 from headgate.runtime.spark.collecting import Collector
-from headgate.runtime.spark.kept_plans import KeptPlans, Part
+from headgate.runtime.spark.kept_plans import KeptPlans, ReadyQuery
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.spark.views import Views
 from tests.waiting import eventually
@@ -111,7 +111,7 @@ def test_queries_that_wait_are_run_by_one_job(
     together: list[int] = []
     collect = KeptPlans.collect
 
-    def counted(plans: KeptPlans, parts: Sequence[Part]) -> list[pa.Table]:
+    def counted(plans: KeptPlans, parts: Sequence[ReadyQuery]) -> list[pa.Table]:
         together.append(len(parts))
         return collect(plans, parts)
 
@@ -184,7 +184,7 @@ def test_a_query_that_cannot_be_read_is_told_at_once(collector: Collector, views
 def test_nobody_waits_for_a_spark_that_is_gone(
     collector: Collector, views: Views, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(plans: KeptPlans, parts: Sequence[Part]) -> list[pa.Table]:
+    def lost(plans: KeptPlans, parts: Sequence[ReadyQuery]) -> list[pa.Table]:
         raise ConnectionError("Spark is gone")
 
     monkeypatch.setattr(KeptPlans, "collect", lost)

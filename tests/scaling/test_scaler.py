@@ -14,7 +14,7 @@ from headgate.errors import DefiniteError
 from headgate.scaling.executors import within_supply
 from headgate.scaling.policies.buffer import BufferFill
 from headgate.scaling.policies.extract import SourceReading
-from headgate.scaling.policies.switch import Cut
+from headgate.scaling.policies.switch import RecentJobs
 from headgate.scaling.scaler import Observation, Scaler
 from headgate.scaling.simulation import BufferSpeeds, Costs, SimulatedExecutors, Simulation, fill_buffers
 from headgate.scaling.supply import ExecutorSupply
@@ -75,10 +75,10 @@ def test_sizes_divide_the_slots_where_no_executor_can_be_added() -> None:
 
 
 def test_the_rate_of_a_cut_is_that_of_the_time_it_covers_and_falls_when_none_follows() -> None:
-    cut = Cut(6_000, after(0), after(10))
+    cut = RecentJobs(6_000, after(0), after(10))
     assert cut.rate(after(10)) == cut.rate(after(20)) == 600
     assert cut.rate(after(70)) == 100
-    assert Cut(50, after(0), after(0.01)).rate(after(0.01)) == 50
+    assert RecentJobs(50, after(0), after(0.01)).rate(after(0.01)) == 50
 
 
 def test_growth_stops_when_the_hours_of_a_day_are_used_up_and_goes_on_the_next_day() -> None:

@@ -16,7 +16,7 @@ from headgate.clock import SystemClock
 from headgate.delta.changes import BEGINNING, JobId
 from headgate.errors import TransientError
 from headgate.runtime.signal import Signal
-from headgate.scheduling.cutter import SATURATED_REST, Closed, Cutter
+from headgate.scheduling.cutter import SATURATED_REST, CutResult, Cutter
 from headgate.scheduling.policy import Need
 from tests.waiting import PATIENCE
 
@@ -66,7 +66,7 @@ class Bench:
         self._busy, self._saturated = busy, saturated
         self.signal.notify()
 
-    def ask(self, *sources: str, deadline: float | None = None) -> Future[Closed]:
+    def ask(self, *sources: str, deadline: float | None = None) -> Future[CutResult]:
         now = datetime.now(UTC)
         self._number += 1
         until = None if deadline is None else now + timedelta(seconds=deadline)

@@ -62,7 +62,7 @@ def test_a_job_that_is_wanted_while_an_earlier_one_fails_is_tried(
         with bank.source("bank").transaction() as transaction:
             transaction.update("accounts", {"id": 2, "branch": 1, "balance": 500})
         late = threads.submit(lambda: bank.sql("SELECT n, s FROM counted").collect())
-        eventually(lambda: bank._engine.executor._demand.wanted["shares"] == {0: 3})
+        eventually(lambda: bank._engine.executor._wanted.jobs["shares"] == {0: 3})
         may_fail.set()
         assert late.result(60) == [(2, 102)]
         # Job 2 stays unknown: the earlier query gets the later job, or is told.

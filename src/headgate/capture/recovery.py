@@ -73,7 +73,7 @@ def recover(
     `former` are the segments of former owners; those in the folder follow them, or are later versions of them.
     """
     losses = Losses.read(folder)
-    search = _Search(folder, files, blocks, expected, losses, former)
+    search = _GapSearch(folder, files, blocks, expected, losses, former)
     if (loss := search.loss()) is not None:
         losses = losses.with_loss(loss)
         losses.write(folder)
@@ -94,7 +94,7 @@ def recover(
     return Recovered(search.trimmed, search.trimmed_at, kept, end, losses, used, segments[-1], size, descriptor)
 
 
-class _Search:
+class _GapSearch:
     """Goes through a log's files once, and finds the first place where something is missing."""
 
     def __init__(

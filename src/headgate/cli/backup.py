@@ -11,7 +11,7 @@ import click
 from headgate.cli.options import Place, json_option, project_option, service_options, write_json
 from headgate.cli.reaching import address_of
 from headgate.cli.running import require_no_owner
-from headgate.cli.waiting import Waiting, waiting
+from headgate.cli.waiting import WaitingLine, waiting
 from headgate.measures import count_text, size_text
 from headgate.tabular import plain
 
@@ -38,7 +38,7 @@ def backup_command(place: Place, folder: Path, as_json: bool) -> None:
         click.echo(f"{made['folder']} has job {made['job']}: {size}")
 
 
-def _backup_made(place: Place, folder: Path, line: Waiting) -> dict[str, Any]:
+def _backup_made(place: Place, folder: Path, line: WaitingLine) -> dict[str, Any]:
     address = address_of(place)
     if address is None:
         from headgate.config.project import load_project

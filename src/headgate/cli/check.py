@@ -15,7 +15,7 @@ from headgate.cli.waiting import waiting
 from headgate.measures import count_text
 
 if TYPE_CHECKING:
-    from headgate.cli.checking import Report
+    from headgate.cli.checking import CheckedProject
 
 
 @click.command("check")
@@ -46,7 +46,7 @@ def check_command(place: Place, as_json: bool) -> None:
         raise click.exceptions.Exit(FAILED)
 
 
-def report_lines(report: Report) -> Iterator[str]:
+def report_lines(report: CheckedProject) -> Iterator[str]:
     """The report for people."""
     if report.name is not None:
         yield f"project {report.name}"
@@ -65,7 +65,7 @@ def report_lines(report: Report) -> Iterator[str]:
     yield f"{count_text(len(report.problems), 'problem')} found" if report.problems else "ok: nothing is wrong"
 
 
-def _json(report: Report) -> dict[str, object]:
+def _json(report: CheckedProject) -> dict[str, object]:
     return {
         "project": report.name,
         "sources": [asdict(source) for source in report.sources],

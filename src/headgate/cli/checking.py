@@ -39,7 +39,7 @@ class CheckedSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckedProject:
     """A checked project."""
 
     name: str | None
@@ -49,14 +49,14 @@ class Report:
     warnings: tuple[str, ...]
 
 
-def check_project(file: Path, *, with_spark: bool = True) -> Report:
+def check_project(file: Path, *, with_spark: bool = True) -> CheckedProject:
     """Checks all that there is; what is wrong in one place does not hide what is wrong in another."""
     problems = Problems()
     read: list[Project] = []
     with problems.collected():
         read.append(load_project(file))
     if not read:
-        return Report(None, (), (), tuple(problems), ())
+        return CheckedProject(None, (), (), tuple(problems), ())
     (project,) = read
     _check_storage(project.storage, problems)
     statements = read_statements(project.flow_files, problems)
@@ -80,7 +80,7 @@ def check_project(file: Path, *, with_spark: bool = True) -> Report:
             columns = {table: tuple(found.schema.names) if found else () for table, found in tables.items()}
             sources.append(CheckedSource(name, kind, columns))
         flows = check_flows(statements, catalog, unknown, types, problems, project.platforms)
-    return Report(project.name, tuple(sources), tuple(flows), tuple(problems), tuple(warnings))
+    return CheckedProject(project.name, tuple(sources), tuple(flows), tuple(problems), tuple(warnings))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import click
 
 from headgate.cli.options import Place
 from headgate.cli.running import find_service, storage_of
-from headgate.cli.waiting import Waiting, waiting
+from headgate.cli.waiting import WaitingLine, waiting
 from headgate.errors import WarehouseBusy
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _served_here(place: Place) -> Iterator[Address]:
 @contextmanager
 def open_here(
     place: Place,
-    line: Waiting,
+    line: WaitingLine,
     approve: ApproveOpening = lambda changes, flows, settings: None,
     build_later: bool = False,
     heard: OnProgress = lambda source, progress: None,
@@ -104,7 +104,7 @@ def _silence_py4j() -> None:
     logging.getLogger().addFilter(lambda record: record.module != "java_gateway")
 
 
-def told_by(line: Waiting) -> OnProgress:
+def told_by(line: WaitingLine) -> OnProgress:
     """Has the line tell how far a source's tables are read, or the log where nobody looks at the line."""
     from headgate.runtime.sources.progress import ProgressLog, describe
 

@@ -12,7 +12,7 @@ _AUTO = "auto"
 _SHOWN_CHANGES = 10
 
 
-class _Size(click.ParamType[int | str]):
+class _SizeOrAuto(click.ParamType[int | str]):
     """A whole number, or `auto`."""
 
     name = "size"
@@ -28,7 +28,7 @@ class _Size(click.ParamType[int | str]):
 
 @click.command("scale")
 @click.argument("part", required=False)
-@click.argument("size", required=False, type=_Size())
+@click.argument("size", required=False, type=_SizeOrAuto())
 @json_option
 @service_options
 def scale_command(place: Place, part: str | None, size: int | str | None, as_json: bool) -> None:

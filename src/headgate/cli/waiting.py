@@ -15,7 +15,7 @@ _AFTER_SECONDS = 0.7
 """What is done sooner needs no words."""
 
 
-class Waiting:
+class WaitingLine:
     """The line; it may be changed from any thread. Where nobody looks there is none."""
 
     def __init__(self, text: str, stream: TextIO) -> None:
@@ -56,9 +56,9 @@ class Waiting:
 
 
 @contextmanager
-def waiting(text: str, stream: TextIO | None = None) -> Iterator[Waiting]:
+def waiting(text: str, stream: TextIO | None = None) -> Iterator[WaitingLine]:
     """Shows that something is under way."""
-    line = Waiting(text, sys.stderr if stream is None else stream)
+    line = WaitingLine(text, sys.stderr if stream is None else stream)
     try:
         yield line
     finally:

@@ -33,7 +33,7 @@ _SILENCE = 60.0
 """Seconds; the service says something at least every 15."""
 
 
-class _Closed(ABC):
+class _Closing(ABC):
     """Closed at the end of a `with` block."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ def connect(url: str = DEFAULT_URL, token: str | None = None, timeout: float | N
     return Client(url, token, timeout)
 
 
-class Client(_Closed):
+class Client(_Closing):
     """May be used from several threads; connections are kept between requests."""
 
     def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
@@ -221,7 +221,7 @@ class Client(_Closed):
         return self._connections.ask(method, path, body, None, may_repeat=False).json()
 
 
-class Reply(_Closed):
+class Reply(_Closing):
     """The rows of a query, read while they arrive, and the receipt that says how fresh they are."""
 
     def __init__(self, response: Response) -> None:

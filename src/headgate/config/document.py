@@ -65,11 +65,11 @@ def read_value(text: str, name: str) -> object:
     return _parsed(text, "the value", name)[0]
 
 
-def _parsed(text: str, what: str, file: str) -> tuple[object, _Lines]:
+def _parsed(text: str, what: str, file: str) -> tuple[object, _LineNumbers]:
     """The values of a text, read within bounds, and the line of each."""
     require_text(text, what, where=Location(file), most=LONGEST_DOCUMENT, error=ConfigError)
     problems = Problems()
-    lines = _Lines(file, problems)
+    lines = _LineNumbers(file, problems)
     try:
         loader = _Loader(text, file)
         node = loader.get_single_node()
@@ -170,7 +170,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
         return node
 
 
-class _Lines:
+class _LineNumbers:
     """The line of every key and list item of one file."""
 
     def __init__(self, file: str, problems: Problems) -> None:

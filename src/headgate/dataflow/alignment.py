@@ -64,7 +64,7 @@ class Alignment:
 
 def align(root: Node, column: str, type_of: TypeOf, states: Collection[Aggregate] = ()) -> Alignment:
     """How each scan, and each of the stored aggregates, is aligned with the root's column."""
-    search = _Search(type_of, frozenset(states))
+    search = _AlignmentSearch(type_of, frozenset(states))
     search.visit(root, column)
     found = [
         ScanAlignment(scan, None if len(columns) > 1 else next(iter(columns)), search.reasons[scan])
@@ -93,7 +93,7 @@ def covered(node: Node, column: str, type_of: TypeOf, tables: Collection[str]) -
     return not isinstance(below, str) and covered(*below, type_of, tables)
 
 
-class _Search:
+class _AlignmentSearch:
     def __init__(self, type_of: TypeOf, stored: frozenset[Aggregate]) -> None:
         self._type_of = type_of
         self._stored = stored

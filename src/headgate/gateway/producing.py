@@ -26,7 +26,7 @@ MOST_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class TableRows:
+class GivenRows:
     """Values as rows of a table, in the order of its columns; columns that are not given are NULL. Made anew for each who iterates."""
 
     every: Sequence[WireColumn]
@@ -53,13 +53,13 @@ class Writes:
     """Rows on their way into tables of producers."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[str, list[TableRows]]] = {}
+        self._rows: dict[str, dict[str, list[GivenRows]]] = {}
         self._in_memory = 0
 
     def __bool__(self) -> bool:
         return bool(self._rows)
 
-    def add(self, table: str, rows: TableRows) -> None:
+    def add(self, table: str, rows: GivenRows) -> None:
         if self._in_memory + rows.in_memory > MOST_ROWS:
             raise WireProblem(
                 "54000", f"a transaction inserts at most {MOST_ROWS:,} rows", hint="commit in between, or use COPY"

@@ -14,7 +14,7 @@ from headgate.gateway.cursors import rows_of_result
 from headgate.gateway.dialect import bound
 from headgate.gateway.prepared import Begin
 from headgate.gateway.problems import NOT_SUPPORTED, SYNTAX, WireProblem
-from headgate.gateway.producing import TableRows, Writes, columns_of_table, inserted, values_of
+from headgate.gateway.producing import GivenRows, Writes, columns_of_table, inserted, values_of
 from headgate.gateway.queries import Made, Work
 from headgate.gateway.reading import parsed
 from headgate.gateway.settings import ConnectionSettings
@@ -85,7 +85,7 @@ class RowWriter:
     ) -> Done:
         """Has rows written, or keeps them for COMMIT; then mistakes in them are told now nevertheless."""
         _, every = columns_of_table(self._warehouse, table)
-        rows = TableRows(every, columns, values, self._settings.zone)
+        rows = GivenRows(every, columns, values, self._settings.zone)
         transaction = self._transactions.open
         if transaction is None:
             writes = Writes()

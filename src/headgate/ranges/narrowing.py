@@ -29,13 +29,13 @@ _REPLACED = "\ufffd"
 
 
 @dataclass(slots=True)
-class _Node:
+class _PlanNode:
     """A node of a plan or an expression; `fields` are as Spark writes them."""
 
     name: str
     fields: Mapping[str, Any]
-    children: list[_Node] = field(default_factory=list)
-    parent: _Node | None = None
+    children: list[_PlanNode] = field(default_factory=list)
+    parent: _PlanNode | None = None
 
 
 def keys_read(plan: str, columns: Mapping[str, str]) -> dict[str, KeySet]:
@@ -76,14 +76,14 @@ def reads_the_time(plan: str) -> bool:
     )
 
 
-def _begins_with_year(node: _Node) -> bool:
+def _begins_with_year(node: _PlanNode) -> bool:
     """Whether a literal is an instant whenever it is read; one that is no text is."""
     if node.name != "Literal":
         return False
     return node.fields["dataType"] != "string" or re.match(r"\s*[-+]?\d{4}", str(node.fields["value"])) is not None
 
 
-def _keys_above(scan: _Node, column: _Node) -> KeySet:
+def _keys_above(scan: _PlanNode, column: _PlanNode) -> KeySet:
     """The keys that the filters above the scan leave, and the semi-join above those."""
     keys, node = ALL, scan
     while node.parent is not None and node.parent.name in ("Filter", "Project"):
@@ -99,7 +99,7 @@ def _keys_above(scan: _Node, column: _Node) -> KeySet:
 _SEMI = {"object": "org.apache.spark.sql.catalyst.plans.LeftSemi$"}
 
 
-def _semi_joined(join: _Node, column: _Node) -> KeySet:
+def _semi_joined(join: _PlanNode, column: _PlanNode) -> KeySet:
     """The keys that have a match: those which filters leave of the column that they are equal to."""
     if not join.fields.get("condition"):
         return ALL
@@ -112,7 +112,7 @@ def _semi_joined(join: _Node, column: _Node) -> KeySet:
     return ALL
 
 
-def _left_by_filters(node: _Node, column: _Node) -> KeySet:
+def _left_by_filters(node: _PlanNode, column: _PlanNode) -> KeySet:
     keys = ALL
     while node.name in ("Filter", "Project"):
         if node.name == "Filter":
@@ -121,7 +121,7 @@ def _left_by_filters(node: _Node, column: _Node) -> KeySet:
     return keys
 
 
-def _keys(condition: _Node, column: _Node) -> KeySet:
+def _keys(condition: _PlanNode, column: _PlanNode) -> KeySet:
     """A set that has every key for which the condition can be true."""
     match condition.name, condition.children:
         case "And", [left, right]:
@@ -182,23 +182,23 @@ def _beginning_with(prefix: str) -> KeySet:
 # expressions
 
 
-def _is_attribute(node: _Node) -> bool:
+def _is_attribute(node: _PlanNode) -> bool:
     return node.name == "AttributeReference"
 
 
-def _is(node: _Node, column: _Node) -> bool:
+def _is(node: _PlanNode, column: _PlanNode) -> bool:
     return _is_attribute(node) and node.fields["exprId"]["id"] == column.fields["exprId"]["id"]
 
 
-def _is_true(node: _Node) -> bool:
+def _is_true(node: _PlanNode) -> bool:
     return node.name == "Literal" and (node.fields["dataType"], node.fields["value"]) == ("boolean", "true")
 
 
-def _is_null(node: _Node) -> bool:
+def _is_null(node: _PlanNode) -> bool:
     return node.name == "Literal" and node.fields["value"] is None
 
 
-def _value(node: _Node, column: _Node) -> Value | None:
+def _value(node: _PlanNode, column: _PlanNode) -> Value | None:
     """The value of a literal that has the column's type; None when it is not known."""
     kind = column.fields["dataType"]
     if node.name != "Literal" or node.fields["value"] is None or node.fields["dataType"] != kind:
@@ -216,7 +216,7 @@ def _value(node: _Node, column: _Node) -> Value | None:
     return text if kind == "string" and _REPLACED not in text else None
 
 
-def _conjuncts(condition: _Node) -> Iterator[_Node]:
+def _conjuncts(condition: _PlanNode) -> Iterator[_PlanNode]:
     if condition.name == "And":
         for child in condition.children:
             yield from _conjuncts(child)
@@ -227,13 +227,13 @@ def _conjuncts(condition: _Node) -> Iterator[_Node]:
 # Spark's JSON: a tree is a list of its nodes, each before its children
 
 
-def _expression(body: list[dict[str, Any]]) -> _Node:
+def _expression(body: list[dict[str, Any]]) -> _PlanNode:
     return _tree(iter(body))
 
 
-def _tree(bodies: Iterator[dict[str, Any]]) -> _Node:
+def _tree(bodies: Iterator[dict[str, Any]]) -> _PlanNode:
     body = next(bodies)
-    node = _Node(body["class"].rsplit(".", 1)[-1], body)
+    node = _PlanNode(body["class"].rsplit(".", 1)[-1], body)
     for _ in range(body["num-children"]):
         child = _tree(bodies)
         child.parent = node
@@ -241,7 +241,7 @@ def _tree(bodies: Iterator[dict[str, Any]]) -> _Node:
     return node
 
 
-def _trees(body: Any) -> Iterator[_Node]:
+def _trees(body: Any) -> Iterator[_PlanNode]:
     """The plan, and the plans of subqueries within its expressions."""
     if isinstance(body, list) and body and isinstance(body[0], dict) and "num-children" in body[0]:
         yield _tree(iter(body))
@@ -254,13 +254,13 @@ def _trees(body: Any) -> Iterator[_Node]:
             yield from _trees(each)
 
 
-def _below(node: _Node) -> Iterator[_Node]:
+def _below(node: _PlanNode) -> Iterator[_PlanNode]:
     yield node
     for child in node.children:
         yield from _below(child)
 
 
-def _outputs(node: _Node) -> Iterator[_Node]:
+def _outputs(node: _PlanNode) -> Iterator[_PlanNode]:
     """The columns of a scan."""
     for body in node.fields.get("output", ()):
         if isinstance(body, list):

@@ -70,7 +70,7 @@ class SimulatedMoment:
 
 
 @dataclass
-class _Batch:
+class _RunningBatch:
     """A batch under way."""
 
     began: float
@@ -118,7 +118,7 @@ class Simulation:
     """limits.stream_bytes"""
     queue_rows: float = 0.0
 
-    _batch: _Batch | None = None
+    _batch: _RunningBatch | None = None
 
     def __post_init__(self) -> None:
         self.scaler = Scaler(self.settings, self.slots)
@@ -174,7 +174,7 @@ class Simulation:
             if self._batch is None:
                 if self.queue_rows == 0:
                     break
-                self._batch = _Batch(at, self.queue_rows, fixed, self.queue_rows * each)
+                self._batch = _RunningBatch(at, self.queue_rows, fixed, self.queue_rows * each)
             batch = self._batch
             starting = min(end - at, batch.fixed_left)
             working = min(end - at - starting, batch.work_left / tasks)

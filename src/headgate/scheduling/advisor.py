@@ -32,7 +32,7 @@ _JOBS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _Counts:
     """What there was at some moment, since the warehouse was opened."""
 
     job: JobId
@@ -41,10 +41,10 @@ class _Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FlowStanding:
     """Where a flow stood when it was last looked at."""
 
-    rates: _Counted
+    rates: _Counts
     moving: Moving
 
 
@@ -55,7 +55,7 @@ class Advisor:
         self._engine = engine
         self._subscriptions = subscriptions
         self._opened_at = engine.journal.chain.newest
-        self._looks: dict[str, Look] = {}
+        self._looks: dict[str, FlowStanding] = {}
         self.last: dict[str, str] = {}
         """By flow, what was decided at the last look and why."""
         self._due = time.monotonic() + engine.settings.current.advising.every.total_seconds()
@@ -132,16 +132,16 @@ class Advisor:
     def _rates(self, flow: RunningFlow) -> tuple[int, int, int]:
         """Changed rows per read, reads and jobs since the last look."""
         look, now = self._looks.get(flow.plan.name), self._counted(flow)
-        before = _Counted(self._opened_at, 0, 0) if look is None else look.rates
+        before = _Counts(self._opened_at, 0, 0) if look is None else look.rates
         changed, jobs = now.changed_rows - before.changed_rows, now.job - before.job
         reads = now.reads - before.reads
         if not jobs:
             changed, jobs = self._retained(flow)
         return -(-changed // max(1, min(reads, jobs) or jobs)), reads, jobs
 
-    def _counted(self, flow: RunningFlow) -> _Counted:
+    def _counted(self, flow: RunningFlow) -> _Counts:
         tables = [self._engine.tables.get(name) for name in flow.plan.tables_read]
-        return _Counted(
+        return _Counts(
             max((table.through for table in tables), default=NO_JOB),
             self._engine.reader.asked[flow.plan.name],
             sum(table.changed_rows for table in tables),
@@ -228,7 +228,7 @@ class Advisor:
         if after.current != advice.current:
             self._move(advice)
         self.last[name] = why
-        self._looks[name] = Look(self._counted(flow), after)
+        self._looks[name] = FlowStanding(self._counted(flow), after)
 
     def close(self) -> None:
         self._is_closed = True

@@ -36,7 +36,7 @@ LONGEST_SATURATED = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class CutResult:
     """What a need got: a job that holds all that it asked for."""
 
     job: JobId
@@ -65,9 +65,9 @@ class Pipeline(Protocol):
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _WaitingNeed:
     need: Need
-    future: Future[Closed] = field(default_factory=Future)
+    future: Future[CutResult] = field(default_factory=Future)
 
 
 class Cutter:
@@ -83,7 +83,7 @@ class Cutter:
         self._signal = signal
         self._lock = threading.Lock()
         """Guards the needs that wait and the sources that are asked."""
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingNeed] = []
         self._seconds: dict[str, float] = {}
         self._asked: set[str] = set()
         """Sources whose capture is under way."""
@@ -96,9 +96,9 @@ class Cutter:
         self._thread = threading.Thread(target=self._loop, name="scheduler", daemon=True)
         self._thread.start()
 
-    def submit(self, need: Need) -> Future[Closed]:
+    def submit(self, need: Need) -> Future[CutResult]:
         """A job that satisfies the need; cancelling the future withdraws it. The signal tells when it is done."""
-        waiting = _Waiting(need)
+        waiting = _WaitingNeed(need)
         with self._lock:
             if self._closed:
                 raise _closed()
@@ -185,7 +185,7 @@ class Cutter:
             return inf
         return max(0.0, (min(deadlines) - self._clock.now()).total_seconds() - margin)
 
-    def _next(self) -> tuple[PlannedCut, list[_Waiting]] | None:
+    def _next(self) -> tuple[PlannedCut, list[_WaitingNeed]] | None:
         """The first cut of the plan that can be made now, and whom it serves."""
         self._waiting = [each for each in self._waiting if not each.future.cancelled()]
         if not self._waiting:
@@ -200,7 +200,7 @@ class Cutter:
         self._waiting = [each for each in self._waiting if each.need.query not in served]
         return cut, chosen
 
-    def _make(self, cut: PlannedCut, served: Sequence[_Waiting]) -> None:
+    def _make(self, cut: PlannedCut, served: Sequence[_WaitingNeed]) -> None:
         try:
             self._serve(cut, served)
         finally:
@@ -208,7 +208,7 @@ class Cutter:
                 self._asked -= cut.sources
             self._signal.notify()
 
-    def _serve(self, cut: PlannedCut, served: Sequence[_Waiting]) -> None:
+    def _serve(self, cut: PlannedCut, served: Sequence[_WaitingNeed]) -> None:
         began = time.monotonic()
         sources = {name: self._sources[name] for name in sorted(cut.sources)}
         found = capture(sources, self._latest(served), max(need.since for need in cut.needs))
@@ -234,9 +234,9 @@ class Cutter:
         self.cuts += is_new
         self._cut_at = time.monotonic()
         for each in alive:
-            each.future.set_result(Closed(job, found.samples, cut.reason, began, captured, len(alive) - 1, is_new))
+            each.future.set_result(CutResult(job, found.samples, cut.reason, began, captured, len(alive) - 1, is_new))
 
-    def _latest(self, served: Sequence[_Waiting]) -> timedelta:
+    def _latest(self, served: Sequence[_WaitingNeed]) -> timedelta:
         """How long capture may take: until the last of those it serves gives up."""
         deadlines = [each.need.deadline for each in served]
         if None in deadlines:

@@ -9,7 +9,7 @@ from datetime import datetime
 from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.ranges.key_set import KeySet
 from headgate.scheduling.bound import Bound
-from headgate.scheduling.cutter import Closed
+from headgate.scheduling.cutter import CutResult
 from headgate.scheduling.policy import Need
 
 
@@ -34,7 +34,7 @@ class PendingQuery:
     rows: int = 0
     jobs: int = 0
     decision: str = ""
-    closed: Closed | None = None
+    closed: CutResult | None = None
     shared_cut: bool = False
     missed: str | None = None
     begins: JobId = NO_JOB

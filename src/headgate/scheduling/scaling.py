@@ -30,7 +30,7 @@ from headgate.runtime.upkeep.upkeep import Upkeep
 from headgate.scaling.executors import within_supply
 from headgate.scaling.policies.buffer import BufferFill
 from headgate.scaling.policies.extract import SourceReading
-from headgate.scaling.policies.switch import Cut
+from headgate.scaling.policies.switch import RecentJobs
 from headgate.scaling.scaler import SIZED, Observation, PartSize, Scaler, SizeChange, Sized
 from headgate.scaling.sizing import PARTS
 from headgate.scaling.supply import ExecutorSupply
@@ -94,7 +94,7 @@ class Scaling:
         self._seen_query = self._query_times.count
         self._seen_fold = upkeep.folds.count
         self._seen_job = scheduler.journal.chain.newest
-        self._cut = Cut(0, scheduler.clock.now(), scheduler.clock.now())
+        self._cut = RecentJobs(0, scheduler.clock.now(), scheduler.clock.now())
         self._closed = threading.Event()
         self._apply()
         self._thread = threading.Thread(target=self._loop, name="scaling", daemon=True)
@@ -190,5 +190,5 @@ class Scaling:
             jobs = [chain.get(JobId(job)) for job in range(first, chain.newest + 1)]
         if jobs:
             self._seen_job = jobs[-1].id
-            self._cut = Cut(sum(job.rows or 0 for job in jobs), self._cut.upto, jobs[-1].closed_at or now)
+            self._cut = RecentJobs(sum(job.rows or 0 for job in jobs), self._cut.upto, jobs[-1].closed_at or now)
         return self._cut.rate(now)

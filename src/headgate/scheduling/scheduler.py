@@ -36,7 +36,7 @@ from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.journal import Journal
 from headgate.scheduling.backlog import Backlog
 from headgate.scheduling.bound import Bound
-from headgate.scheduling.cutter import Closed, Cutter
+from headgate.scheduling.cutter import CutResult, Cutter
 from headgate.scheduling.pending_query import PendingQuery
 from headgate.scheduling.policy import CloseJob, JoinJob, Offer, ReuseJob, choose
 from headgate.scheduling.receipt import Receipt
@@ -339,7 +339,7 @@ class Scheduler:
                 for job in jobs
             ]
 
-    def _closed(self, query: PendingQuery) -> Closed:
+    def _closed(self, query: PendingQuery) -> CutResult:
         submitted = time.monotonic()
         future = self.cutter.submit(query.need)
         try:
@@ -351,7 +351,7 @@ class Scheduler:
         query.capture += closed.captured - max(closed.began, submitted)
         return closed
 
-    def _result(self, query: PendingQuery, future: Future[Closed]) -> Closed:
+    def _result(self, query: PendingQuery, future: Future[CutResult]) -> CutResult:
         self._wait(query, future.done)
         try:
             return future.result()

@@ -26,9 +26,9 @@ from headgate.errors import HeadgateError
 from headgate.service.listening import is_loopback
 from headgate.service.permissions import ALIVE, BACKUP, permission
 from headgate.service.problems import (
+    ForeignRequest,
     NotPermitted,
     NotReady,
-    Refused,
     Unauthorized,
     error_to_json,
     headers_of,
@@ -119,13 +119,13 @@ class Gate:
             return None
         host = headers.get("host", "")
         if _name(host) not in self._hosts:
-            return Refused(
+            return ForeignRequest(
                 f"Host header not allowed: {host!r}",
                 hint="use http://127.0.0.1, or name the host as allowed where the service is started",
             )
         origin = headers.get("origin")
         if origin is not None and not _is_own(origin, host):
-            return Refused(
+            return ForeignRequest(
                 f"pages of {origin!r} may not use the service", hint="use the service's own page, or a program"
             )
         needed = None if path in self._page else permission(scope["method"], path)
@@ -161,7 +161,7 @@ class Gate:
 
     def _remote_backup(self, path: str, headers: Headers) -> HeadgateError | None:
         if path == BACKUP and not is_loopback(_name(headers.get("host", "")) or ""):
-            return Refused(
+            return ForeignRequest(
                 "a backup is made for those who have a token, and the service asks for none",
                 hint="give the service a token, or ask from its own machine: http://127.0.0.1",
             )

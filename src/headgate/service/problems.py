@@ -30,7 +30,7 @@ class Unauthorized(DefiniteError):
     """The token is missing or wrong."""
 
 
-class Refused(DefiniteError):
+class ForeignRequest(DefiniteError):
     """The request came by a name or from a page that is not the service's own."""
 
 
@@ -69,7 +69,7 @@ class UnexpectedFailure(HeadgateError):
 _STATUSES: dict[type[BaseException], HTTPStatus] = {
     DefiniteError: HTTPStatus.BAD_REQUEST,
     Unauthorized: HTTPStatus.UNAUTHORIZED,
-    Refused: HTTPStatus.FORBIDDEN,
+    ForeignRequest: HTTPStatus.FORBIDDEN,
     NotPermitted: HTTPStatus.FORBIDDEN,
     NotFound: HTTPStatus.NOT_FOUND,
     SnapshotGone: HTTPStatus.NOT_FOUND,

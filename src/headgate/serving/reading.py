@@ -43,7 +43,7 @@ class NotServed(Exception):
     """The platform did not answer; the message says why."""
 
 
-class _Refused(Exception):
+class _ServerRefused(Exception):
     """The server said no."""
 
 
@@ -58,7 +58,7 @@ class ServedRows:
 
 
 @dataclass(eq=False)
-class _Session:
+class _ServerSession:
     connection: psycopg.Connection
     prepared: dict[str, bytes] = field(default_factory=dict)
     timeout: int = 0
@@ -76,7 +76,7 @@ class PlatformReader:
         self._dsn = dsn
         self._schema = identifier(schema)
         self._epoch = epoch
-        self._idle: queue.LifoQueue[_Session] = queue.LifoQueue()
+        self._idle: queue.LifoQueue[_ServerSession] = queue.LifoQueue()
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._down_until = 0.0
         self._why_down = ""
@@ -96,7 +96,7 @@ class PlatformReader:
                 else:
                     found = body = self._joined(session, query)
                     first = _HEAD
-            except _Refused as error:
+            except _ServerRefused as error:
                 if session.connection.pgconn.status == pq.ConnStatus.BAD:
                     self._note_down(str(error))
                 raise NotServed(f"{self.name} refused it: {error}") from None
@@ -118,7 +118,7 @@ class PlatformReader:
         except (ValueError, pa.ArrowException) as error:
             raise NotServed(f"a value of {self.name} cannot be read: {error}") from error
 
-    def _joined(self, session: _Session, query: ServedQuery) -> pq.abc.PGresult:
+    def _joined(self, session: _ServerSession, query: ServedQuery) -> pq.abc.PGresult:
         shape, server = query.shape, session.connection.pgconn
         limit = "" if shape.translated.is_limited else f" LIMIT {MOST_ROWS + 1}"
         # The text names the tables' definitions: those of a flow that was redefined are other statements.
@@ -133,7 +133,7 @@ class PlatformReader:
             session.prepared[text] = name
         return _require(server.exec_prepared(name, query.parameters))
 
-    def _sent_together(self, session: _Session, query: ServedQuery) -> tuple[pq.abc.PGresult, pq.abc.PGresult]:
+    def _sent_together(self, session: _ServerSession, query: ServedQuery) -> tuple[pq.abc.PGresult, pq.abc.PGresult]:
         limit = "" if query.shape.translated.is_limited else f" LIMIT {MOST_ROWS + 1}"
         text = f"BEGIN;SELECT s.job, s.epoch, {self._sound(query.shape)} FROM {self._schema}.{STATE} s;{query.sql}{limit};COMMIT"
         try:
@@ -149,7 +149,7 @@ class PlatformReader:
         except psycopg.Error as error:
             with suppress(psycopg.Error):
                 session.connection.rollback()
-            raise _Refused(error.diag.message_primary or str(error)) from None
+            raise _ServerRefused(error.diag.message_primary or str(error)) from None
 
     def _sound(self, shape: QueryShape) -> str:
         """How many of the query's tables are those that were shipped: no trigger tells of one that was replaced or altered."""
@@ -163,14 +163,14 @@ class PlatformReader:
             f" IN ({wanted}) AND columns = ({COLUMNS_OF} relation))"
         )
 
-    def _limit_time(self, session: _Session, until: float | None) -> None:
+    def _limit_time(self, session: _ServerSession, until: float | None) -> None:
         most = 0 if until is None else max(1, int((until - time.monotonic()) * 1000))
         if most != session.timeout:
             _require(session.connection.pgconn.exec_(f"SET statement_timeout = {most}".encode()))
             session.timeout = most
 
     @contextmanager
-    def _session(self) -> Iterator[_Session]:
+    def _session(self) -> Iterator[_ServerSession]:
         if time.monotonic() < self._down_until:
             raise NotServed(f"{self.name} does not answer: {self._why_down}")
         with self._slots:
@@ -188,7 +188,7 @@ class PlatformReader:
                 else:
                     _leave(session.connection)
 
-    def _opened(self) -> _Session:
+    def _opened(self) -> _ServerSession:
         try:
             connection = connect(self._dsn, application="headgate-queries")
             connection.execute(_SESSION)
@@ -198,7 +198,7 @@ class PlatformReader:
         except psycopg.Error as error:
             self._note_down(str(error))
             raise NotServed(f"{self.name} does not answer: {error}") from error
-        return _Session(connection)
+        return _ServerSession(connection)
 
     def _note_down(self, why: str) -> None:
         self._why_down = why.splitlines()[0] if why else ""
@@ -212,7 +212,7 @@ class PlatformReader:
 
 def _require(result: pq.abc.PGresult) -> pq.abc.PGresult:
     if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-        raise _Refused(result.get_error_message())
+        raise _ServerRefused(result.get_error_message())
     return result
 
 

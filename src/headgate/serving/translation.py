@@ -89,7 +89,7 @@ class SelectScope:
 
 
 @dataclass
-class _Query:
+class _Subquery:
     """A translated query: its text, and the names and types of its columns."""
 
     sql: str
@@ -120,7 +120,7 @@ class _Translator:
         self._literal = literal
         self._aliases = 0
 
-    def query(self, node: exp.Expr, names: Mapping[str, _Query]) -> _Query:
+    def query(self, node: exp.Expr, names: Mapping[str, _Subquery]) -> _Subquery:
         """`names` are the common table expressions in sight."""
         clause = node.args.get("with_")
         if clause is not None:
@@ -139,15 +139,15 @@ class _Translator:
             return self._select(node, names)
         raise NotTranslated(f"a query with {node.key.upper()}")
 
-    def _union(self, node: exp.Union, names: Mapping[str, _Query]) -> _Query:
+    def _union(self, node: exp.Union, names: Mapping[str, _Subquery]) -> _Subquery:
         if not said(node) <= {"this", "expression", "with_"}:
             raise NotTranslated("clauses behind UNION ALL")
         left, right = self.query(node.this, names), self.query(node.expression, names)
         if [kind for _, kind in left.columns] != [kind for _, kind in right.columns]:
             raise NotTranslated("UNION ALL of other types")
-        return _Query(f"({left.sql}) UNION ALL ({right.sql})", left.columns)
+        return _Subquery(f"({left.sql}) UNION ALL ({right.sql})", left.columns)
 
-    def _select(self, node: exp.Select, names: Mapping[str, _Query]) -> _Query:
+    def _select(self, node: exp.Select, names: Mapping[str, _Subquery]) -> _Subquery:
         unknown = said(node) - _SELECT
         if unknown or node.args.get("kind") or node.args.get("operation_modifiers"):
             raise NotTranslated(f"{', '.join(sorted(unknown)).rstrip('_').upper() or 'SELECT AS'}")
@@ -182,9 +182,11 @@ class _Translator:
             if node.args.get(word) is not None:
                 text.append(f"{word.upper()} {_whole(node.args[word].expression, word)}")
         columns = [(name, typed.type) for name, typed in outputs]
-        return _Query(" ".join(text), columns, node.args.get("limit") is not None, node.args.get("order") is not None)
+        return _Subquery(
+            " ".join(text), columns, node.args.get("limit") is not None, node.args.get("order") is not None
+        )
 
-    def _relation(self, node: exp.Expr, scope: SelectScope, names: Mapping[str, _Query]) -> str:
+    def _relation(self, node: exp.Expr, scope: SelectScope, names: Mapping[str, _Subquery]) -> str:
         if isinstance(node, exp.Table):
             if not said(node) <= {"this", "db", "alias"}:
                 raise NotTranslated(f"{', '.join(sorted(said(node) - {'this', 'db', 'alias'})).upper()} of a table")
@@ -214,7 +216,7 @@ class _Translator:
         if alias is not None and said(alias) - {"this"}:
             raise NotTranslated("aliases of columns")
 
-    def _derived(self, query: _Query, alias: str, scope: SelectScope) -> str:
+    def _derived(self, query: _Subquery, alias: str, scope: SelectScope) -> str:
         label = self._label()
         columns = [
             (name, TypedSql(f"{label}.c{number}", kind)) for number, (name, kind) in enumerate(query.columns, start=1)
@@ -227,7 +229,9 @@ class _Translator:
         self._aliases += 1
         return f"t{self._aliases}"
 
-    def _join(self, node: exp.Join, scope: SelectScope, names: Mapping[str, _Query], expressions: Expressions) -> str:
+    def _join(
+        self, node: exp.Join, scope: SelectScope, names: Mapping[str, _Subquery], expressions: Expressions
+    ) -> str:
         kind = (node.args.get("side") or "").upper(), (node.args.get("kind") or "").upper()
         if not said(node) <= {"this", "on", "side", "kind"} or kind not in _JOINS:
             raise NotTranslated("this kind of join")

@@ -22,7 +22,7 @@ HiddenOf = Callable[[str], Collection[str]]
 
 
 @dataclass(eq=False)
-class _Place:
+class _FromTable:
     """A table in a FROM clause."""
 
     alias: str
@@ -43,8 +43,8 @@ class HiddenColumns:
     def __init__(self, query: QueryText, tree: exp.Expr, tables: Sequence[exp.Table], hidden: HiddenOf) -> None:
         self._query = query
         self._tree = tree
-        self._places: dict[int, _Place] = {}
-        self._selects: dict[int, list[_Place]] = {}
+        self._places: dict[int, _FromTable] = {}
+        self._selects: dict[int, list[_FromTable]] = {}
         self._merged: dict[int, set[str]] = {}
         """Columns of USING by SELECT: an unqualified star has one for both sides."""
         for table in tables:
@@ -132,7 +132,7 @@ class HiddenColumns:
         return list(names)
 
 
-def _place(table: exp.Table, hidden: dict[str, str]) -> _Place:
+def _place(table: exp.Table, hidden: dict[str, str]) -> _FromTable:
     alias, is_shown = table.alias_or_name, not table.args.get("pivots")
     node: exp.Expr | None = table.parent
     while node is not None and not isinstance(node, exp.Select):
@@ -141,7 +141,7 @@ def _place(table: exp.Table, hidden: dict[str, str]) -> _Place:
         if isinstance(node, exp.Join) and node.kind in ("SEMI", "ANTI"):
             is_shown = False
         node = node.parent
-    return _Place(alias, hidden, is_shown)
+    return _FromTable(alias, hidden, is_shown)
 
 
 def _is_renamed(table: exp.Table) -> bool:

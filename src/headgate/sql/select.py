@@ -44,7 +44,7 @@ _UNSUPPORTED = {
 
 
 @dataclass(frozen=True)
-class Item:
+class SelectItem:
     """A column of the select list: an expression, or a column that `*` brought."""
 
     name: str
@@ -216,7 +216,7 @@ class _Finish:
         arguments = joined(", ", [self._renderer.local(argument) for argument in call.expressions])
         self._node = Generate(self._node, Expression(function, "(", arguments, ")"), columns, False)
         position = self._items.index(item)
-        generated = [Item(name, None, column) for name, column in zip(names, columns, strict=True)]
+        generated = [SelectItem(name, None, column) for name, column in zip(names, columns, strict=True)]
         self._items = [*self._items[:position], *generated, *self._items[position + 1 :]]
 
     def _project(self) -> Lowered:
@@ -237,9 +237,9 @@ class _Finish:
         return Lowered(node, tuple(fields), self._carried)
 
 
-def select_items(select: exp.Select, renderer: Renderer) -> list[Item]:
+def select_items(select: exp.Select, renderer: Renderer) -> list[SelectItem]:
     """The select list with stars expanded; registers aliases, which later items and clauses may name."""
-    items: list[Item] = []
+    items: list[SelectItem] = []
     if select.args.get("exclude"):
         raise NotIncremental("EXCLUDE is not incremental")
     for node in select.expressions:
@@ -249,10 +249,10 @@ def select_items(select: exp.Select, renderer: Renderer) -> list[Item]:
             continue
         inner = node.this if isinstance(node, (exp.Alias, exp.Aliases)) else node
         if isinstance(node, exp.Aliases):
-            items.append(Item("\n".join(item.name for item in node.expressions), inner))
+            items.append(SelectItem("\n".join(item.name for item in node.expressions), inner))
             continue
         name = node.alias if isinstance(node, exp.Alias) else _implied_name(node, renderer)
-        items.append(Item(name, inner))
+        items.append(SelectItem(name, inner))
         if isinstance(node, exp.Alias):
             renderer.aliases.setdefault(folded(name), inner)
     return items
@@ -266,7 +266,7 @@ def _star(node: exp.Expr) -> exp.Star | None:
     return None
 
 
-def _expanded(node: exp.Expr, star: exp.Star, renderer: Renderer) -> list[Item]:
+def _expanded(node: exp.Expr, star: exp.Star, renderer: Renderer) -> list[SelectItem]:
     where = renderer.query.location(node)
     qualifier = tuple(part.name for part in node.parts[:-1]) if isinstance(node, exp.Column) else ()
     fields = renderer.scope.star(qualifier)
@@ -281,7 +281,7 @@ def _expanded(node: exp.Expr, star: exp.Star, renderer: Renderer) -> list[Item]:
     unknown = excluded - {folded(item.name) for item in fields}
     if unknown:
         raise renderer.scope.unknown((sorted(unknown)[0],), where)
-    return [Item(item.name, None, item.column) for item in fields if folded(item.name) not in excluded]
+    return [SelectItem(item.name, None, item.column) for item in fields if folded(item.name) not in excluded]
 
 
 def _implied_name(node: exp.Expr, renderer: Renderer) -> str:
@@ -300,7 +300,7 @@ def _generator(node: exp.Expr | None) -> exp.Expr | None:
     return node if node is not None and function_name(node) in GENERATORS else None
 
 
-def _generator_names(item: Item, function: str) -> list[str]:
+def _generator_names(item: SelectItem, function: str) -> list[str]:
     parent = item.expression.parent if item.expression is not None else None
     if isinstance(parent, exp.Aliases):
         return item.name.split("\n")

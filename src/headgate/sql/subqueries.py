@@ -29,7 +29,7 @@ _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren)
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _Unnested:
     """A subquery's rows, its values, and the conditions that connect them to the query around."""
 
     node: Node
@@ -159,10 +159,10 @@ class SubqueryLowering:
         )
         return marked, Expression("coalesce(", sql, ", true)") if value else sql
 
-    def _marked(self, node: Node, opened: _Opened, equalities: Sequence[Predicate]) -> tuple[Node, Column]:
+    def _marked(self, node: Node, opened: _Unnested, equalities: Sequence[Predicate]) -> tuple[Node, Column]:
         """The node left-joined with the distinct keys of the subquery's rows."""
         inner, keys, conditions = self._keyed(
-            node, _Opened(opened.node, opened.values, (*opened.conditions, *equalities))
+            node, _Unnested(opened.node, opened.values, (*opened.conditions, *equalities))
         )
         flag = self._fresh("matched")
         distinct: Node
@@ -175,7 +175,7 @@ class SubqueryLowering:
             distinct = Projection(distinct, (Output(flag, Expression("true")),))
         return self._context.joins.join(node, distinct, "left", conditions), flag
 
-    def _keyed(self, node: Node, opened: _Opened) -> tuple[Node, tuple[str, ...], list[Predicate]]:
+    def _keyed(self, node: Node, opened: _Unnested) -> tuple[Node, tuple[str, ...], list[Predicate]]:
         """The subquery's rows with its join keys as columns, and the conditions over these columns."""
         outer, own = frozenset(node.columns), frozenset(opened.node.columns)
         inner = opened.node
@@ -228,7 +228,7 @@ class SubqueryLowering:
 
     def _open(
         self, node: Node, subquery: exp.Expr, renderer: Renderer, *, exists: bool = False, keyed: bool = False
-    ) -> _Opened:
+    ) -> _Unnested:
         """The subquery's rows. `keyed`: every connecting condition must be an equality."""
         query = _plain(subquery, exists=exists)
         use = OuterUse()
@@ -239,13 +239,15 @@ class SubqueryLowering:
             opened = self._open_select(query, environment, exists=exists, keyed=keyed)
         else:
             lowered = self._context.lower(query, environment)
-            opened = None if use.columns else _Opened(lowered.node, _columns(lowered), ())
+            opened = None if use.columns else _Unnested(lowered.node, _columns(lowered), ())
         if opened is None or use.elsewhere:
             return self._through_domain(node, query, renderer, use)
         self._check_available(node, use)
         return opened
 
-    def _open_select(self, query: exp.Select, environment: Environment, *, exists: bool, keyed: bool) -> _Opened | None:
+    def _open_select(
+        self, query: exp.Select, environment: Environment, *, exists: bool, keyed: bool
+    ) -> _Unnested | None:
         """Connects a SELECT by the conditions of its WHERE; None where they do not suffice."""
         steps = self._context.steps
         body = steps.body(query, self._context, environment)
@@ -254,11 +256,11 @@ class SubqueryLowering:
             if keyed and not all_equal:
                 return None
             values = () if exists else steps.values(query, Body(inner, body.renderer))
-            return _Opened(inner, values, conditions)
+            return _Unnested(inner, values, conditions)
         if not all_equal or (body.pulled and not query.args.get("group")):
             return None
         lowered = steps.finish(query, Body(inner, body.renderer, (), _inner_keys(conditions)), self._context)
-        return _Opened(lowered.node, _columns(lowered), conditions)
+        return _Unnested(lowered.node, _columns(lowered), conditions)
 
     def _open_late(
         self, node: Node, subquery: exp.Expr, renderer: Renderer
@@ -313,13 +315,13 @@ class SubqueryLowering:
         self._environment.use.columns.update(missing)
         self._environment.use.elsewhere = True
 
-    def _through_domain(self, node: Node, query: exp.Expr, renderer: Renderer, use: OuterUse) -> _Opened:
+    def _through_domain(self, node: Node, query: exp.Expr, renderer: Renderer, use: OuterUse) -> _Unnested:
         domain, mapping = self._domain(node, use)
         environment = Environment(
             self._environment.tables, renderer.scope.renamed(mapping), Lowered(domain, ()), OuterUse()
         )
         lowered = self._context.lower(query, environment)
-        return _Opened(lowered.node, _columns(lowered), self._domain_conditions(mapping))
+        return _Unnested(lowered.node, _columns(lowered), self._domain_conditions(mapping))
 
     def _domain(self, node: Node, use: OuterUse) -> tuple[Node, dict[str, Column]]:
         self._check_available(node, use)

@@ -117,7 +117,7 @@ _EXAMPLES = {"max_staleness": "'10m' or ANY", "deadline": "'5s'", "when_stale": 
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
+class _Token:
     text: str
     start: int
     end: int
@@ -126,11 +126,11 @@ class _Item:
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _StatementTokens:
     """A statement's tokens as they are written, without the semicolons at its end."""
 
     statement: str
-    items: tuple[_Item, ...]
+    items: tuple[_Token, ...]
 
     def upper(self, index: int) -> str:
         """The word at an index; nothing for a text, a quoted name, or past the end."""
@@ -159,22 +159,22 @@ class _Words:
             )
 
 
-def _words(text: str) -> _Words:
-    items: dict[int, _Item] = {}
+def _words(text: str) -> _StatementTokens:
+    items: dict[int, _Token] = {}
     for token in tokenize(text, Location("query")):
         # A number with a type letter (5S, 5D) comes as several tokens of one place.
         content = token.text if token.token_type == TokenType.STRING else None
-        items.setdefault(token.start, _Item(text[token.start : token.end + 1], token.start, token.end + 1, content))
+        items.setdefault(token.start, _Token(text[token.start : token.end + 1], token.start, token.end + 1, content))
     found = list(items.values())
     while found and found[-1].text == ";":
         found.pop()
-    return _Words(text, tuple(found))
+    return _StatementTokens(text, tuple(found))
 
 
 class _Clauses:
     """Reads clauses from an index on; a DefiniteError where there is something else."""
 
-    def __init__(self, words: _Words, index: int) -> None:
+    def __init__(self, words: _StatementTokens, index: int) -> None:
         self._words = words
         self.index = index
 

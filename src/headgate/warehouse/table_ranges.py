@@ -26,7 +26,7 @@ from headgate.warehouse.index import FileIndex
 from headgate.warehouse.lookup import Lookup
 from headgate.warehouse.overlay import Overlay, jobs_within
 from headgate.warehouse.spec import TableSpec
-from headgate.warehouse.table_state import TableState
+from headgate.warehouse.versioned_state import VersionedState
 
 
 class Pin:
@@ -56,7 +56,7 @@ class Pin:
 class TableRanges:
     """All ranges of a table, or those with some keys."""
 
-    def __init__(self, state: TableState, within: Within | None = None) -> None:
+    def __init__(self, state: VersionedState, within: Within | None = None) -> None:
         self._state = state
         self._within = within
         self._readings = state.new_readings()

@@ -1,4 +1,4 @@
-"""A table at every retained job: a base in Delta, and an overlay of the jobs since (`table_state`).
+"""A table at every retained job: a base in Delta, and an overlay of the jobs since (`versioned_state`).
 
 It is read and takes changes as its ranges do (`table_ranges`). Here it is opened, cut into ranges and folded: `Fold` writes
 the next base's files, `DeltaStore` commits and vacuums them. `release(job)` tells that no consumer needs changes up to that job
@@ -26,14 +26,14 @@ from headgate.warehouse.statistics import DataFile
 from headgate.warehouse.storage import Folder
 from headgate.warehouse.store import OVERLAY, DeltaStore, Step, Verify, no_step, unverified
 from headgate.warehouse.table_ranges import TableRanges
-from headgate.warehouse.table_state import TableState
+from headgate.warehouse.versioned_state import VersionedState
 
 
 class VersionedTable(TableRanges):
     """A table readable at every retained job, with all its ranges."""
 
     def __init__(self, store: DeltaStore, bases: Sequence[Base], limits: FileLimits, step: Step) -> None:
-        super().__init__(TableState(store, bases, limits))
+        super().__init__(VersionedState(store, bases, limits))
         self.store = store
         self._step = step
         self._parts: dict[Ranges, TableRanges] = {}

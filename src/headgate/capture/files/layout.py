@@ -69,7 +69,7 @@ class FileLayout:
         """The bytes of a file as UTF-8, decompressed; of a part, the lines that begin in it."""
         compression = self.compression_of(path)
         if first or end is not None:
-            return io.BufferedReader(_Lines(path, first, end), 1 << 20)
+            return io.BufferedReader(_LineRange(path, first, end), 1 << 20)
         raw: BinaryIO = pa.input_stream(path, compression=compression)
         if self.encoding in _UTF_8:
             return raw
@@ -182,7 +182,7 @@ def _row_groups(path: str, part_bytes: int) -> list[tuple[int, int | None, int]]
     return parts or [(0, 0, 0)]
 
 
-class _Lines(io.RawIOBase):
+class _LineRange(io.RawIOBase):
     """The lines of a file that begin in [first, end): up to the end of the last of them."""
 
     def __init__(self, path: str, first: int, end: int | None) -> None:

@@ -120,7 +120,7 @@ class FilesMethod:
 
     def publish(self, batch: tuple[Entry, ...]) -> None:
         entries = [entry for entry in batch if entry.position > self._published]
-        report = _Report(sum(0 if each.file is None else each.file.size for each in entries), self._progress)
+        report = _BatchReport(sum(0 if each.file is None else each.file.size for each in entries), self._progress)
         for chunk in self._chunks(entries):
             self._publish(chunk, report)
             self._published = chunk[-1].end
@@ -151,7 +151,7 @@ class FilesMethod:
 
     # taking
 
-    def _publish(self, chunk: Sequence[Entry], report: _Report) -> None:
+    def _publish(self, chunk: Sequence[Entry], report: _BatchReport) -> None:
         for entry in chunk:
             if entry.file is None:
                 self._take_whole(entry)
@@ -408,7 +408,7 @@ def _at(nanoseconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=rest // 1000)
 
 
-class _Report:
+class _BatchReport:
     """How far a large batch of files is, for whoever wants to know."""
 
     def __init__(self, size: int, progress: Callable[[Progress], None] | None) -> None:

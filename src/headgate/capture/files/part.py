@@ -78,11 +78,11 @@ class PartOutcome:
 
 def read_part(part: FilePart, folder: str | None) -> PartOutcome:
     """Reads a part; with a folder, its events become files there."""
-    made: list[_Events] = []
+    made: list[_TableEvents] = []
     try:
         if _is_changed(part):
             return PartOutcome(changed=True)
-        good, bad = _Events(part, part.table, folder), _Events(part, "bad_rows", folder)
+        good, bad = _TableEvents(part, part.table, folder), _TableEvents(part, "bad_rows", folder)
         made += [good, bad]
         for rows in read_rows(part.layout, part.shape, part.path, part.first, part.end):
             if rows.bad and not part.quarantine:
@@ -109,7 +109,7 @@ def read_part(part: FilePart, folder: str | None) -> PartOutcome:
         raise
 
 
-def _ended(made: Sequence[_Events], part: FilePart, problem: str | None) -> PartOutcome:
+def _ended(made: Sequence[_TableEvents], part: FilePart, problem: str | None) -> PartOutcome:
     """Nothing was taken: the file changed, or else there is a problem with it."""
     for each in made:
         each.drop()
@@ -142,7 +142,7 @@ def _bad_columns(part: FilePart, bad: Sequence[BadRow]) -> list[pa.Array]:
     ]
 
 
-class _Events:
+class _TableEvents:
     """Events of one table in the making: in memory, or in a file."""
 
     def __init__(self, part: FilePart, table: str, folder: str | None) -> None:

@@ -83,7 +83,7 @@ def _csv(layout: FileLayout, shape: FileShape, path: str, first: int, end: int |
         return "skip"
 
     with layout.open(path, first, end) as stream:
-        counted = _Counted(stream, layout.quote.encode())
+        counted = _QuoteCounter(stream, layout.quote.encode())
         try:
             reader = pcsv.open_csv(
                 counted,
@@ -134,7 +134,7 @@ def _among(number: int, skipped: list[int]) -> int:
     return number
 
 
-def _is_open(counted: _Counted, last: pa.RecordBatch | None, wrong: list[BadRow]) -> bool:
+def _is_open(counted: _QuoteCounter, last: pa.RecordBatch | None, wrong: list[BadRow]) -> bool:
     """Whether the last row ends in the middle of a quoted text."""
     if not counted.last.endswith(b"\n") or last is None or any("\n" in each.text for each in wrong[-1:]):
         return True
@@ -146,7 +146,7 @@ def _joined(batch: pa.RecordBatch, place: int, delimiter: str) -> str:
     return delimiter.join("" if each is None else each.decode("utf-8", "replace") for each in values)
 
 
-class _Counted(io.RawIOBase):
+class _QuoteCounter(io.RawIOBase):
     """A stream that counts the quotation marks that pass."""
 
     def __init__(self, stream: BinaryIO, quote: bytes) -> None:

@@ -15,7 +15,7 @@ from headgate.capture.files.layout import FileLayout, Unreadable, format_of, pla
 from headgate.capture.files.listing import FolderUnreachable, FoundFile, list_files
 from headgate.capture.files.part import BAD_ROWS
 from headgate.capture.files.rows import FileShape
-from headgate.capture.files.taken import TableState, TakenFiles
+from headgate.capture.files.taken import TakenFiles, TakenTable
 from headgate.capture.shape import Shape as Checked
 from headgate.capture.source import SourceTable
 from headgate.config.files import FilesTableSettings
@@ -163,7 +163,7 @@ def open_table(
     Checked(source, table)
     found = FilesTable(name, settings, layout, table, declared is None, names)
     if known is None:
-        taken.tables[name] = TableState(table.schema.jsonValue(), dict(names), time.time())
+        taken.tables[name] = TakenTable(table.schema.jsonValue(), dict(names), time.time())
     return found
 
 

@@ -32,7 +32,7 @@ class TakenFile:
 
 
 @dataclass(slots=True)
-class TableState:
+class TakenTable:
     """What is remembered of a table."""
 
     schema: dict[str, Any]
@@ -53,7 +53,7 @@ class TakenFiles:
     def __init__(self, folder: Path, end: int, *, is_begun: bool) -> None:
         """`end` is how far the stream log reaches; what was only about to be taken beyond it was not."""
         self._path = folder / "cursor"
-        self.tables: dict[str, TableState] = {}
+        self.tables: dict[str, TakenTable] = {}
         if self._path.exists():
             try:
                 self._read(json.loads(read_checked(self._path)), end)
@@ -80,7 +80,7 @@ class TakenFiles:
 
     def _read(self, content: dict[str, Any], end: int) -> None:
         for name, found in content["tables"].items():
-            table = TableState(found["schema"], found["names"], found["opened_at"], found["loaded"])
+            table = TakenTable(found["schema"], found["names"], found["opened_at"], found["loaded"])
             for path, size, modified, inode, position, gone_at in found["taken"]:
                 # A file that changed is there twice; the later one counts if the log has it.
                 if position <= end:

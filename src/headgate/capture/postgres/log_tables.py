@@ -21,7 +21,7 @@ from headgate.capture.postgres.catalog import CatalogColumn, PostgresTable, read
 from headgate.capture.postgres.column_changes import changed_columns
 from headgate.capture.postgres.pgoutput import RelationLayout
 from headgate.capture.postgres.pgoutput_raw import raw_name, raw_rows
-from headgate.capture.postgres.pgoutput_rows import RowBlock, TableRows
+from headgate.capture.postgres.pgoutput_rows import RowBlock, RowDecoder
 from headgate.capture.postgres.problems import SourceSetup
 from headgate.capture.postgres.slot import require_key
 from headgate.capture.source import TableProblem
@@ -85,7 +85,7 @@ class LogTables:
         self.problems = dict(problems)
         self._catalog = catalog
         self._changed = changed
-        self._rows: dict[RelationLayout, TableRows] = {}
+        self._rows: dict[RelationLayout, RowDecoder] = {}
 
     def begin(self, name: str, table: PostgresTable) -> None:
         """Takes the changes of a table, as it is now, whatever was known of it."""
@@ -102,7 +102,7 @@ class LogTables:
             try:
                 table = self._laid_out(name, layout, begun)
                 require_key(table, [column.name for column in layout.columns if column.identity])
-                self._rows[layout] = TableRows(table, layout)
+                self._rows[layout] = RowDecoder(table, layout)
             except DefiniteError as error:
                 self.stop(name, position, error)
             except _RowsChangedUnseen as why:
@@ -207,7 +207,7 @@ def with_columns(table: PostgresTable, oid: int, wanted: Sequence[ColumnIdentity
     return replace(table, columns=tuple(columns), source_table=source_table)
 
 
-def _first_bad(rows: TableRows, block: RowBlock, count: int) -> int:
+def _first_bad(rows: RowDecoder, block: RowBlock, count: int) -> int:
     """The first message that cannot be decoded, by halving."""
     first, last = 0, count
     while last - first > 1:

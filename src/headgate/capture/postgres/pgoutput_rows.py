@@ -132,7 +132,7 @@ class Content:
         return np.ndarray((len(self._block) - size + 1,), dtype=kind, buffer=self._block, strides=(1,))
 
 
-class TableRows:
+class RowDecoder:
     """Makes event rows of one table from row messages of one layout."""
 
     def __init__(self, table: PostgresTable, layout: RelationLayout) -> None:

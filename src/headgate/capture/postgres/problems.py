@@ -90,7 +90,7 @@ def said(error: BaseException, secrets: tuple[str, ...] = ()) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownMessage:
     """A message that we know: what it means for us, and what helps ({user}, {database}, … are filled in)."""
 
     pattern: str
@@ -99,51 +99,57 @@ class _Known:
 
 
 _KNOWN = (
-    _Known(
+    _KnownMessage(
         "password authentication failed",
         SourceRefused,
         "correct the password in the dsn (percent-encode special characters of a URL), or: ALTER ROLE {user} PASSWORD …",
     ),
-    _Known("no password supplied", SourceRefused, "add the password to the dsn, or set PGPASSWORD or PGPASSFILE"),
-    _Known(
+    _KnownMessage(
+        "no password supplied", SourceRefused, "add the password to the dsn, or set PGPASSWORD or PGPASSFILE"
+    ),
+    _KnownMessage(
         "no pg_hba.conf entry",
         SourceRefused,
         "add to the server's pg_hba.conf: host {database} {user} <our address>/32 scram-sha-256, then SELECT"
         " pg_reload_conf(); if the entry asks for TLS, add sslmode=require to the dsn",
     ),
-    _Known("pg_hba.conf rejects", SourceRefused, "a reject line of the server's pg_hba.conf matches; change it"),
-    _Known(r'database ".*" does not exist', SourceRefused, "correct the database name of the dsn"),
-    _Known(r'role ".*" does not exist', SourceRefused, "correct the user of the dsn, or: CREATE ROLE {user} LOGIN"),
-    _Known("is not permitted to log in", SourceRefused, "ALTER ROLE {user} LOGIN"),
-    _Known("permission denied for database", SourceRefused, "GRANT CONNECT ON DATABASE {database} TO {user}"),
-    _Known("not currently accepting connections", SourceRefused, "ALTER DATABASE {database} ALLOW_CONNECTIONS true"),
-    _Known(
+    _KnownMessage("pg_hba.conf rejects", SourceRefused, "a reject line of the server's pg_hba.conf matches; change it"),
+    _KnownMessage(r'database ".*" does not exist', SourceRefused, "correct the database name of the dsn"),
+    _KnownMessage(
+        r'role ".*" does not exist', SourceRefused, "correct the user of the dsn, or: CREATE ROLE {user} LOGIN"
+    ),
+    _KnownMessage("is not permitted to log in", SourceRefused, "ALTER ROLE {user} LOGIN"),
+    _KnownMessage("permission denied for database", SourceRefused, "GRANT CONNECT ON DATABASE {database} TO {user}"),
+    _KnownMessage(
+        "not currently accepting connections", SourceRefused, "ALTER DATABASE {database} ALLOW_CONNECTIONS true"
+    ),
+    _KnownMessage(
         "must be superuser or replication role|permission denied to start WAL sender",
         SourceRefused,
         "ALTER ROLE {user} REPLICATION",
     ),
-    _Known(
+    _KnownMessage(
         "server does not support SSL",
         SourceRefused,
         "set ssl = on at the server, or a weaker sslmode (prefer) in the dsn",
     ),
-    _Known(
+    _KnownMessage(
         "certificate|SSL error|sslmode|private key file",
         SourceRefused,
         "check sslmode, sslrootcert, sslcert and sslkey of the dsn against the server's certificate",
     ),
-    _Known(
+    _KnownMessage(
         "requested standby connections exceeds|max_wal_senders",
         SourceUnreachable,
         "raise max_wal_senders at the server, or end other replication connections",
     ),
-    _Known(
+    _KnownMessage(
         "too many connections|too many clients|remaining connection slots",
         SourceUnreachable,
         "raise max_connections at the server, or close other connections",
     ),
-    _Known("starting up|shutting down|in recovery|not yet accepting", SourceUnreachable, RETRIED),
-    _Known(
+    _KnownMessage("starting up|shutting down|in recovery|not yet accepting", SourceUnreachable, RETRIED),
+    _KnownMessage(
         "host name|resolve host|Connection refused|No route|timeout|timed out|Network is unreachable",
         SourceUnreachable,
         f"check host and port of the dsn, the server's listen_addresses and any firewall; {RETRIED}",

@@ -111,7 +111,7 @@ def copy_tables(
     """
     with _in_snapshot(dsn, snapshot) as connection:
         ranges = cut_ranges(connection, tables, blocks=blocks)
-    report = _Report(sum(each.rows for each in ranges), progress)
+    report = _LoadReport(sum(each.rows for each in ranges), progress)
     read = SnapshotReader(dsn, snapshot, op, keep)
     # Closed here rather than when it is collected: sessions may still read.
     if large is not None and sum(each.bytes for each in ranges) > large.loads.beyond:
@@ -167,7 +167,7 @@ class SnapshotReader:
                 yield rows.replace_schema_metadata(known)
 
 
-class _Report:
+class _LoadReport:
     """How far a load is, for whoever wants to know."""
 
     def __init__(self, estimated: int, progress: Callable[[Progress], None] | None) -> None:

@@ -33,7 +33,7 @@ CHECK_EVERY = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _SourceView:
     """What the source showed: its snapshot, whether that sees changes that are not planned yet, and its clock."""
 
     at: datetime
@@ -144,10 +144,10 @@ class TriggerMethod(CapturedTables[TriggerHistory]):
         self._to_trim = True
         self._history.require_triggers()
 
-    def _look(self, since: str) -> _Look:
+    def _look(self, since: str) -> _SourceView:
         before = self._clock.now()
         snapshot, source_at, news = self._history.look(since)
-        return _Look(before, snapshot, news, clock_reading(before, source_at, self._clock.now()))
+        return _SourceView(before, snapshot, news, clock_reading(before, source_at, self._clock.now()))
 
     def _tidy_up(self) -> None:
         now = self._clock.now()

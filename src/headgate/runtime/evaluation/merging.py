@@ -24,7 +24,7 @@ from headgate.runtime.spark.threads import DaemonThreads
 _LOOKING = DaemonThreads("lookup")
 
 
-class Known(Protocol):
+class MergeFacts(Protocol):
     """What is known about the graph of an evaluation."""
 
     def spans(self, node: Node) -> Relation | None:
@@ -39,7 +39,7 @@ Side = tuple[Scan, tuple[str, ...]]
 
 
 def touched_sides(
-    node: Join, inputs: NarrowInputs, known: Known, parents: Mapping[Node, int]
+    node: Join, inputs: NarrowInputs, known: MergeFacts, parents: Mapping[Node, int]
 ) -> dict[Scan, Relation] | None:
     """Of the tables that the two sides are linear in, changes and rows; None where the join cannot be merged.
 
@@ -62,7 +62,7 @@ def touched_sides(
     return found if len(found) == len(wanted) else None
 
 
-def _side(node: Node, columns: tuple[str, ...], known: Known, parents: Mapping[Node, int]) -> Side | None:
+def _side(node: Node, columns: tuple[str, ...], known: MergeFacts, parents: Mapping[Node, int]) -> Side | None:
     while not isinstance(node, Scan):
         if parents[node] != 1 or known.is_told(node) or not _is_linear(node, columns, known):
             return None
@@ -75,7 +75,7 @@ def _side(node: Node, columns: tuple[str, ...], known: Known, parents: Mapping[N
     return (node, tuple(stored[column] for column in columns)) if columns and is_alone else None
 
 
-def _is_linear(node: Node, columns: tuple[str, ...], known: Known) -> bool:
+def _is_linear(node: Node, columns: tuple[str, ...], known: MergeFacts) -> bool:
     if isinstance(node, Join):
         # With a residual, the counts of matches of an outer join are kept beside it.
         plain = node.kind == "inner" or node.residual is None or node.at_most_one

@@ -49,7 +49,7 @@ Place = tuple[int, tuple[StoredTable, ...], JobId, JobId]
 
 
 @dataclass(eq=False)
-class _Asked:
+class _AskedPart:
     place: Place
     views: Views
     left: int
@@ -64,7 +64,7 @@ class SharedParts:
         """`retire` closes views when no batch can still name them."""
         self._retire = retire
         self._lock = Lock()
-        self._asked: dict[SharedPart, _Asked] = {}
+        self._asked: dict[SharedPart, _AskedPart] = {}
         self.computed = 0
         """How often a part was computed."""
         self.reused = 0
@@ -78,7 +78,7 @@ class SharedParts:
             is_first = asked is None or asked.place != place
             if asked is None or is_first:
                 done += [asked.views] if asked is not None else []
-                asked = self._asked[part] = _Asked(place, views.another(), flows)
+                asked = self._asked[part] = _AskedPart(place, views.another(), flows)
                 while len(self._asked) > _MOST_PARTS:
                     # Some flow did not ask after all.
                     done.append(self._asked.pop(next(iter(self._asked))).views)

@@ -25,8 +25,8 @@ from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, FlowFailed
 from headgate.ranges.key_set import KeySet
 from headgate.ranges.range_map import ONE_RANGE, Ranges
-from headgate.runtime.execution.demand import Demand
 from headgate.runtime.execution.reaches import Reaches
+from headgate.runtime.execution.wanted_ranges import WantedRanges
 from headgate.runtime.execution.weights import StageInput, input_rows, zone_aware
 from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
 from headgate.runtime.signal import Signal
@@ -75,8 +75,8 @@ class Executor:
         self._batches = batches
         self.ways = batches.ways
         self._signal = signal
-        self._demand = Demand(batches.chain)
-        self._reaches = Reaches(flows, tables, batches.chain, self._demand)
+        self._wanted = WantedRanges(batches.chain)
+        self._reaches = Reaches(flows, tables, batches.chain, self._wanted)
         self._changed = threading.Condition()
         """A stage has ended."""
         self._pauses = 0
@@ -100,7 +100,7 @@ class Executor:
         `keys` names the keys that are read of some tables: only ranges that hold them are brought forward.
         """
         with self._changed:
-            self._demand.want(self._flows.needed_ranges(tables, keys), upto)
+            self._wanted.want(self._flows.needed_ranges(tables, keys), upto)
             self._notify()
 
     def arrived(self, tables: Collection[str], upto: JobId, keys: Mapping[str, KeySet] = NO_KEYS) -> bool:
@@ -109,7 +109,7 @@ class Executor:
             # Asked anew each time: flows may have been replaced meanwhile.
             behind = self._behind(tables, upto, keys)
             for stage, number in behind:
-                failure = self._demand.failures.get(stage.name, {}).get(number)
+                failure = self._wanted.failures.get(stage.name, {}).get(number)
                 if failure is not None:
                     # A copy: several threads may be told.
                     raise copy(failure) from failure.__cause__
@@ -152,7 +152,7 @@ class Executor:
                 if stage.name not in rowless:
                     rowless[stage.name] = self._reaches.rowless(stage)
                 if (
-                    number in self._demand.failures.get(stage.name, {})
+                    number in self._wanted.failures.get(stage.name, {})
                     or number in rowless[stage.name]
                     or self._reaches.is_unscheduled(stage, number)
                     or any(name in stage.inputs and (each == number or name not in aligned) for name, each in stuck)
@@ -168,15 +168,15 @@ class Executor:
     def is_wanted(self, stage: str) -> bool:
         """Whether the stage is wanted at a job that it has not reached, and can get there."""
         with self._changed:
-            failures, throughs = self._demand.failures.get(stage, {}), self._tables.get(stage).throughs
-            wanted = self._demand.wanted.get(stage, {})
+            failures, throughs = self._wanted.failures.get(stage, {}), self._tables.get(stage).throughs
+            wanted = self._wanted.jobs.get(stage, {})
             return any(number not in failures and throughs[number] < job for number, job in wanted.items())
 
     @property
     def failures(self) -> dict[str, BaseException]:
         """By the stage's name why it does not go on."""
         with self._changed:
-            return {name: next(iter(found.values())) for name, found in self._demand.failures.items() if found}
+            return {name: next(iter(found.values())) for name, found in self._wanted.failures.items() if found}
 
     def failures_of(self, tables: Collection[str], keys: Mapping[str, KeySet] = NO_KEYS) -> list[BaseException]:
         """Why ranges that the tables need, or those of their ranges that have keys, do not go on."""
@@ -184,14 +184,14 @@ class Executor:
             return [
                 failure
                 for stage, ranges in self._flows.needed_ranges(tables, keys)
-                for number, failure in self._demand.failures.get(stage.name, {}).items()
+                for number, failure in self._wanted.failures.get(stage.name, {}).items()
                 if number in ranges
             ]
 
     def resume(self) -> None:
         """Forgets failures: what was wanted is tried again."""
         with self._changed:
-            self._demand.resume()
+            self._wanted.resume()
             self._notify()
 
     def exclude_failed_ranges(self) -> None:
@@ -200,10 +200,10 @@ class Executor:
         They are made anew when somebody asks for them at a later job, or after `resume`.
         """
         with self._changed:
-            if not self._demand.lost(self._flows.stages()):
+            if not self._wanted.lost(self._flows.stages()):
                 return
         with self.paused(), self._changed:
-            for stage, ranges, reason in self._demand.lost(self._flows.stages()):
+            for stage, ranges, reason in self._wanted.lost(self._flows.stages()):
                 _LOGGER.warning("ranges given up: stage=%s ranges=%s: %s", stage.name, sorted(ranges), reason)
                 for table in tables_of(stage):
                     table.leave_out(ranges, reason)
@@ -222,7 +222,7 @@ class Executor:
             with self._changed:
                 self._pauses -= 1
                 live = {stage.name for stage in self._flows.stages()}
-                self._demand.keep(live)
+                self._wanted.keep(live)
                 self._notify()
 
     @contextmanager
@@ -231,7 +231,7 @@ class Executor:
         with self._changed:
             yield
             for stage in self._flows.stages():
-                self._demand.redivide(stage)
+                self._wanted.redivide(stage)
 
     @property
     def is_paused(self) -> bool:
@@ -261,9 +261,9 @@ class Executor:
             for end in (*range(after + step, upto, step), upto):
                 failed |= run_stages(stages, JobId(end), self._batches, self._flows.flow_of, left)
             with self._changed:
-                self._demand.failures = failed
+                self._wanted.failures = failed
                 for stage in stages:
-                    self._demand.number(stage)
+                    self._wanted.number(stage)
 
     def close(self) -> None:
         """Starts nothing any more and waits until what runs is done; whoever waits is told."""
@@ -327,10 +327,10 @@ class Executor:
                         stage.target.cancel_rebuild(frozenset(failed))
                     # One that was replaced meanwhile has failed in vain.
                     healing = {
-                        number for number in ranges if self._demand.healing.pop((stage.name, number), None) is not None
+                        number for number in ranges if self._wanted.healing.pop((stage.name, number), None) is not None
                     }
                     if failed and stage in live:
-                        self._demand.failed(stage, reach, failed, healing)
+                        self._wanted.failed(stage, reach, failed, healing)
                     del self._running[stage.name, ranges]
                 self.executions += len(stages)
                 self._notify()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.ranges.key_set import ALL
 from headgate.ranges.range_map import Ranges
-from headgate.runtime.execution.demand import Demand
+from headgate.runtime.execution.wanted_ranges import WantedRanges
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage, aligned_of, zone_of
@@ -20,11 +20,11 @@ from headgate.runtime.tables.tables import Tables
 class Reaches:
     """How far ranges of stages can go: what is wanted of them, as far as what they read has got."""
 
-    def __init__(self, flows: FlowSet, tables: Tables, chain: JobChain, demand: Demand) -> None:
+    def __init__(self, flows: FlowSet, tables: Tables, chain: JobChain, wanted: WantedRanges) -> None:
         self._flows = flows
         self._tables = tables
         self._chain = chain
-        self._demand = demand
+        self._wanted = wanted
 
     def reach(self, stage: Stage, running: Collection[int]) -> tuple[Ranges, JobId] | None:
         """The ranges of the stage that can go on now, and the job that they can go to, but for those on their way.
@@ -32,7 +32,7 @@ class Reaches:
         Ranges at equal jobs go together, the slowest first. Of these, ranges that somebody wants who does not want all go by
         themselves: whoever wants few does not wait for many. Other ranges of the stage may be on their way meanwhile.
         """
-        wanted, failures = self._demand.wanted.get(stage.name, {}), self._demand.failures.get(stage.name, {})
+        wanted, failures = self._wanted.jobs.get(stage.name, {}), self._wanted.failures.get(stage.name, {})
         throughs = stage.target.throughs
         behind = [
             number
@@ -53,12 +53,12 @@ class Reaches:
             return None
         reaches = self._input_reaches(stage, [table for table in inputs.values() if table is not None])
         missing = stage.target.missing
-        breadths, most = self._demand.breadths.get(stage.name, {}), len(throughs)
+        breadths, most = self._wanted.breadths.get(stage.name, {}), len(throughs)
         groups: dict[tuple[JobId, bool, bool, int, JobId], list[int]] = {}
         known_from: dict[int, JobId] = {}
         for number in behind:
             # The job that failed would fail again: first its inputs go on to the one that may heal it.
-            least = self._demand.healing.get((stage.name, number), throughs[number] + 1)
+            least = self._wanted.healing.get((stage.name, number), throughs[number] + 1)
             group, gap = (breadths.get(number, most) == most, 0, NO_JOB), missing.get(number)
             if gap is not None and isinstance(stage, ReplicaStage):
                 # Ranges that were read at one position enter together, all at the same job.
@@ -104,7 +104,7 @@ class Reaches:
         gap = stage.target.missing.get(number)
         if gap is None or not gap.is_first or isinstance(stage, ReplicaStage):
             return False
-        return self._rebuilt_at(stage, number, gap) > self._demand.wanted.get(stage.name, {}).get(number, NO_JOB)
+        return self._rebuilt_at(stage, number, gap) > self._wanted.jobs.get(stage.name, {}).get(number, NO_JOB)
 
     def rowless(self, stage: Stage) -> Ranges:
         """The ranges of a source table whose first rows no job has."""

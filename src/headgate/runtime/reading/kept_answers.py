@@ -46,7 +46,7 @@ _LEAST_TABLE_PER_CHANGE = 4
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedQuery:
     """A query of one table, at its pinned snapshot."""
 
     text: str
@@ -78,12 +78,12 @@ class KeptAnswer:
     def bytes(self) -> int:
         return int(self.state.nbytes + self.rows.nbytes)
 
-    def is_for(self, asked: Asked) -> bool:
+    def is_for(self, asked: AskedQuery) -> bool:
         return self.table is asked.table and self.entry == asked.entry
 
 
 @dataclass
-class _Query:
+class _Asks:
     """What is known about the asks of one text."""
 
     observed: Observed = field(default_factory=Observed)
@@ -99,7 +99,7 @@ class KeptAnswers:
         self._catalog = catalog
         self._lock = threading.Lock()
         self._planning = threading.Lock()
-        self._queries: OrderedDict[str, _Query] = OrderedDict()
+        self._queries: OrderedDict[str, _Asks] = OrderedDict()
         self.choose: Callable[[Observed], Keep] = choose
         self.served = 0
         """Answers that came from kept ones."""
@@ -110,7 +110,7 @@ class KeptAnswers:
         # Not the session in which flows are analysed: empty tables have the same names there, and are dropped.
         self._analyses = Analyses(lambda: sessions.query)
 
-    def answer(self, asked: Asked) -> KeptAnswer | None:
+    def answer(self, asked: AskedQuery) -> KeptAnswer | None:
         """The answer at the job of the query's snapshot, if it is kept or is to be from now on; None to read it as written."""
         if self._settings.current.limits.kept_answers == 0:
             self.clear()
@@ -170,9 +170,9 @@ class KeptAnswers:
         with self._lock:
             self._queries.clear()
 
-    def _query(self, asked: Asked) -> _Query:
+    def _query(self, asked: AskedQuery) -> _Asks:
         with self._lock:
-            query = self._queries.setdefault(asked.text, _Query())
+            query = self._queries.setdefault(asked.text, _Asks())
             self._queries.move_to_end(asked.text)
             while len(self._queries) > _KNOWN_TEXTS:
                 self._queries.popitem(last=False)
@@ -189,7 +189,7 @@ class KeptAnswers:
                     if most < 0 or size < 0:
                         query.kept = None
 
-    def _found(self, query: _Query, asked: Asked) -> KeptAnswer:
+    def _found(self, query: _Asks, asked: AskedQuery) -> KeptAnswer:
         """The answer at the query's job; what is kept is of an earlier one, or of the same."""
         kept = query.kept
         if kept is None:
@@ -203,7 +203,7 @@ class KeptAnswers:
         query.observed.moved_seconds.append(time.monotonic() - began)
         return moved
 
-    def _built(self, plan: KeptPlan, schema: StructType, asked: Asked) -> KeptAnswer:
+    def _built(self, plan: KeptPlan, schema: StructType, asked: AskedQuery) -> KeptAnswer:
         """Reads the sums from the snapshot."""
         frame = self._sessions.query.sql(plan.state_text(asked.view()))
         state = self._reading.read(frame, ReadLimit(rows=MOST_GROUPS + 1)).to_arrow()
@@ -217,7 +217,7 @@ class KeptAnswers:
             views.close()
         return KeptAnswer(plan, asked.table, asked.entry, schema, asked.job, state, _shown(rows, schema), "read whole")
 
-    def _planned(self, asked: Asked) -> tuple[KeptPlan, StructType]:
+    def _planned(self, asked: AskedQuery) -> tuple[KeptPlan, StructType]:
         schema = asked.frame().schema
         with self._planning:
             try:
@@ -228,7 +228,7 @@ class KeptAnswers:
                 self._analyses.keep_used()
         return plan, schema
 
-    def _moved(self, kept: KeptAnswer, asked: Asked) -> KeptAnswer | None:
+    def _moved(self, kept: KeptAnswer, asked: AskedQuery) -> KeptAnswer | None:
         """The answer after the changes since it was kept; None when reading it anew is the better way."""
         try:
             changes = asked.table.changes(kept.job, asked.job)

@@ -24,7 +24,7 @@ from headgate.ranges.key_set import ALL, KeySet
 from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
 from headgate.runtime.flows.range_status import missing_reasons, range_jobs
 from headgate.runtime.reading.answer import SnapshotAnswer
-from headgate.runtime.reading.kept_answers import Asked, KeptAnswers
+from headgate.runtime.reading.kept_answers import AskedQuery, KeptAnswers
 from headgate.runtime.reading.narrowing import WHOLE, KeysOutdated, Narrowed, Narrowing, Unnarrowed
 from headgate.runtime.reading.picking import picked_rows
 from headgate.runtime.reading.query_work import Interruption
@@ -313,7 +313,7 @@ class Reader:
         named = [field for field in entry.hidden.fields if field.name in hidden]
         return empty_frame(self._session, StructType([*entry.schema.fields, *named]))
 
-    def _asked(self, query: TableText, snapshot: Snapshot, frame: Callable[[], DataFrame]) -> Asked | None:
+    def _asked(self, query: TableText, snapshot: Snapshot, frame: Callable[[], DataFrame]) -> AskedQuery | None:
         """The query, if it has the same rows whenever it is run and reads one stored table."""
         if not query.is_repeatable or len(query.references) != 1 or query.references[0].hidden:
             return None
@@ -321,7 +321,7 @@ class Reader:
         table = None if entry is None else snapshot.stored.get(entry.name)
         if entry is None or table is None:
             return None
-        return Asked(
+        return AskedQuery(
             query.text, table, entry, snapshot.job, snapshot.interruption, lambda: snapshot.view(entry.name, ()), frame
         )
 

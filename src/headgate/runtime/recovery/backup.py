@@ -25,7 +25,7 @@ from headgate.capture.durable import full_disk_is_named, sync_file, sync_folder
 from headgate.config.settings import Project
 from headgate.errors import DefiniteError, EnvironmentProblem, Fenced
 from headgate.runtime.recovery.manifest import CONTENT, FORMAT, CopiedFile, Manifest, damaged_file, read_manifest
-from headgate.runtime.recovery.pinned import LEDGER, Moment, Part, Pinned, link, require_ledger
+from headgate.runtime.recovery.pinned import LEDGER, Moment, Pinned, PinnedFile, link, require_ledger
 from headgate.runtime.recovery.restored import RestoredSource, advice
 from headgate.runtime.spark.environment import make_private
 from headgate.runtime.spark.scratch import Scratch
@@ -176,7 +176,7 @@ def _copy(
         raise
 
 
-def _copy_file(part: Part, file: Path, target: Path) -> CopiedFile:
+def _copy_file(part: PinnedFile, file: Path, target: Path) -> CopiedFile:
     if part.bytes is None:
         link(file, target)
         sync_file(target)

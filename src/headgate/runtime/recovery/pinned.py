@@ -42,7 +42,7 @@ _MARK = "mark"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PinnedFile:
     """A file by its name below the storage."""
 
     name: str
@@ -67,7 +67,7 @@ class Pinned:
     ledger_version: int
     job: int
     """The newest closed job; 0 before the first."""
-    parts: tuple[Part, ...]
+    parts: tuple[PinnedFile, ...]
     sources: dict[str, SourceEnd]
 
 
@@ -76,8 +76,8 @@ class EpochFolder:
     """What one owner wrote of a stream log, at a moment: its folder below the storage, segments and small files."""
 
     folder: str
-    segments: tuple[Part, ...]
-    small: tuple[Part, ...]
+    segments: tuple[PinnedFile, ...]
+    small: tuple[PinnedFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,12 @@ class Moment:
     place: Path
     streams: dict[str, dict[int, EpochFolder]]
     """By source and epoch."""
-    others: tuple[Part, ...]
+    others: tuple[PinnedFile, ...]
 
     @staticmethod
     def of(storage: Path, place: Path) -> Moment:
         """To be made while nothing is added to the ledger, and nothing trimmed; links go below `place`."""
-        others = [Part(f"{LEDGER}/{file.name}") for file in Folder.at(storage / LEDGER).files()]
+        others = [PinnedFile(f"{LEDGER}/{file.name}") for file in Folder.at(storage / LEDGER).files()]
         for part in others:
             link(storage / part.name, place / part.name)
         streams: dict[str, dict[int, EpochFolder]] = {}
@@ -129,11 +129,11 @@ class Moment:
                     continue
                 end, committed_at = entry.header.position, from_micros(entry.header.commit_at)
                 files = (side.name for sides in entry.header.files.values() for side in sides)
-                parts += [Part(_file(self.storage, home, newest.folder, name)) for name in files]
+                parts += [PinnedFile(_file(self.storage, home, newest.folder, name)) for name in files]
                 for block in entry.blocks:
                     blocks[block.segment] = max(blocks.get(block.segment, 0), block.end)
             # Writers may add to them meanwhile.
-            parts += [Part(f"{home}/blocks/{name}", end) for name, end in blocks.items()]
+            parts += [PinnedFile(f"{home}/blocks/{name}", end) for name, end in blocks.items()]
             sources[source] = SourceEnd(end, committed_at, (self.place / newest.folder / "cursor").exists())
         for part in parts:
             if not (self.place / part.name).exists():
@@ -157,19 +157,19 @@ def _at_a_moment(storage: Path, place: Path, folder: Path) -> EpochFolder:
     while True:
         mark = {_MARK: (folder / _MARK).read_bytes()} if (folder / _MARK).exists() else {}
         contents = _contents(folder)
-        sizes = tuple(Part(f"{start}/{path.name}", path.stat().st_size) for path in list_segments(folder))
+        sizes = tuple(PinnedFile(f"{start}/{path.name}", path.stat().st_size) for path in list_segments(folder))
         if _contents(folder) == contents:
             break
     (place / start).mkdir(parents=True, exist_ok=True)
     for name, content in (contents | mark).items():
         (place / start / name).write_bytes(content)
-    small = tuple(Part(f"{start}/{name}", len(content)) for name, content in (contents | mark).items())
+    small = tuple(PinnedFile(f"{start}/{name}", len(content)) for name, content in (contents | mark).items())
     return EpochFolder(start, sizes, small)
 
 
-def _segments(home: str, manifest: LogManifest, own: tuple[Part, ...], storage: Path) -> list[Part]:
+def _segments(home: str, manifest: LogManifest, own: tuple[PinnedFile, ...], storage: Path) -> list[PinnedFile]:
     """The segments of the log, oldest first; those of former owners may have been let go."""
-    found = {segment_number(Path(name)): Part(f"{home}/{name}", size) for name, size in manifest.former}
+    found = {segment_number(Path(name)): PinnedFile(f"{home}/{name}", size) for name, size in manifest.former}
     found |= {segment_number(Path(part.name)): part for part in own}
     return [found[number] for number in sorted(found) if (storage / found[number].name).exists()]
 
@@ -192,7 +192,7 @@ def _trimmed(folder: Path) -> tuple[int, datetime | None]:
     return int(found["position"]), from_micros(int(found["commit_at"]))
 
 
-def _entries(storage: Path, segments: Sequence[Part]) -> Iterator[FrameEntry]:
+def _entries(storage: Path, segments: Sequence[PinnedFile]) -> Iterator[FrameEntry]:
     """The frames that were whole at the moment."""
     for number, part in enumerate(segments, start=1):
         path = storage / part.name
@@ -234,15 +234,15 @@ def _is_replaced(path: str, generations: Mapping[str, int]) -> bool:
     return generations.get(folder, 1) > 1
 
 
-def _table_parts(storage: Path, path: str, version: int) -> list[Part]:
+def _table_parts(storage: Path, path: str, version: int) -> list[PinnedFile]:
     """The data files of a table's version, and its Delta log up to there."""
     folder = Folder.at(storage / path)
     try:
         actions = pa.table(DeltaTable(folder.address, version=version).get_add_actions(flatten=True))
     except (DeltaError, OSError, ValueError) as error:
         raise find_damage(folder, error, f"version {version} of the table in {folder.address}") from error
-    parts = [Part(f"{path}/{name}") for name in actions.column("path").to_pylist()]
-    return parts + [Part(f"{path}/{LOG}/{name}") for number, name in versions_in(folder) if number <= version]
+    parts = [PinnedFile(f"{path}/{name}") for name in actions.column("path").to_pylist()]
+    return parts + [PinnedFile(f"{path}/{LOG}/{name}") for number, name in versions_in(folder) if number <= version]
 
 
 def link(file: Path, target: Path) -> None:

@@ -73,7 +73,7 @@ class SparkRanges:
         place.mkdir(parents=True)
         tasks = self._wanted(ranges)
         share = RangesShare(tuple(ranges), read, stamp, str(place), tasks, self._distribution)
-        jobs = [_Job(self._context(), place.name, share, range(tasks))]
+        jobs = [_SparkJob(self._context(), place.name, share, range(tasks))]
         seen: set[int] = set()
         self._began[place.name] = time.monotonic()
         try:
@@ -82,7 +82,7 @@ class SparkRanges:
                 running = any(job.is_alive() for job in jobs)
                 joining = range(jobs[-1].numbers.stop, self._wanted(ranges))
                 if running and joining and share.has_unclaimed:
-                    jobs.append(_Job(self._context(), f"{place.name}-{joining.start}", share, joining))
+                    jobs.append(_SparkJob(self._context(), f"{place.name}-{joining.start}", share, joining))
                     jobs[-1].start()
                 fresh = [path for path in place.glob("*.whole") if int(path.name.split("-")[0]) not in seen]
                 for path in fresh:
@@ -109,7 +109,7 @@ class SparkRanges:
         return max(1, min(self._tasks(), MOST_TASKS, len(ranges)))
 
 
-class _Job(threading.Thread):
+class _SparkJob(threading.Thread):
     """One Spark job in a thread of its own: the tasks with these numbers."""
 
     def __init__(self, context: SparkContext, name: str, share: RangesShare[Range], numbers: range) -> None:

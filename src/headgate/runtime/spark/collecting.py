@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headgate.runtime.spark.entered_rows import EnteredRows
-from headgate.runtime.spark.kept_plans import KeptPlans, Part
+from headgate.runtime.spark.kept_plans import KeptPlans, ReadyQuery
 from headgate.runtime.spark.pools import POOL_PROPERTY
 from headgate.runtime.spark.threads import DaemonThreads
 
@@ -29,9 +29,9 @@ MOST_TOGETHER = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _WaitingQuery:
     text: str
-    part: Part
+    part: ReadyQuery
     pool: str | None
     rows: Future[pa.Table] = field(default_factory=Future)
 
@@ -45,7 +45,7 @@ class Collector:
         self.rows = EnteredRows(session)
         self._plans = KeptPlans(planning)
         self._lock = threading.Lock()
-        self._waiting: deque[_Request] = deque()
+        self._waiting: deque[_WaitingQuery] = deque()
         self._at_work = 0
         self._most_at_work = max(1, session.sparkContext.defaultParallelism)
         self._threads = DaemonThreads("spark-collect")
@@ -61,7 +61,7 @@ class Collector:
         part = None if alone else self._ready(text)
         if part is None:
             return self._as_text(text)
-        request = _Request(text, part, self.session.sparkContext.getLocalProperty(POOL_PROPERTY))
+        request = _WaitingQuery(text, part, self.session.sparkContext.getLocalProperty(POOL_PROPERTY))
         with self._lock:
             self._waiting.append(request)
             if self._at_work < self._most_at_work:
@@ -69,7 +69,7 @@ class Collector:
                 self._threads.submit(self._work)
         return request.rows.result(), part.kept.schema
 
-    def _ready(self, text: str) -> Part | None:
+    def _ready(self, text: str) -> ReadyQuery | None:
         found = self.rows.shape(text)
         if found is None:
             return None
@@ -95,7 +95,7 @@ class Collector:
                     if not request.rows.done():
                         request.rows.set_exception(error)
 
-    def _next(self) -> list[_Request]:
+    def _next(self) -> list[_WaitingQuery]:
         """Those that wait, at most a fair share of them for each thread."""
         with self._lock:
             if not self._waiting:
@@ -104,7 +104,7 @@ class Collector:
             share = min(MOST_TOGETHER, -(-len(self._waiting) // self._most_at_work))
             return [self._waiting.popleft() for _ in range(share)]
 
-    def _run(self, requests: Sequence[_Request]) -> None:
+    def _run(self, requests: Sequence[_WaitingQuery]) -> None:
         try:
             parts = self._plans.collect([request.part for request in requests])
         except (PySparkException, Py4JError):

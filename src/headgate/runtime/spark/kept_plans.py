@@ -36,7 +36,7 @@ _FORBIDDEN = ("Exchange", "Subquery", "InMemory")
 
 
 @dataclass(frozen=True)
-class KeptPlan:
+class PhysicalPlan:
     plan: JavaObject
     leaves: Sequence[tuple[JavaObject, int]]
     """Each leaf of the plan, and the place of its rows in the text."""
@@ -50,10 +50,10 @@ class KeptPlan:
 
 
 @dataclass(frozen=True)
-class Part:
+class ReadyQuery:
     """A query that is ready to run."""
 
-    kept: KeptPlan
+    kept: PhysicalPlan
     batches: JavaObject
     """An RDD of Arrow batches."""
 
@@ -65,10 +65,10 @@ class KeptPlans:
         """The session is used for nothing else, and broadcasts nothing."""
         self._session = session
         self._lock = threading.Lock()
-        self._plans: OrderedDict[Shape, KeptPlan | None] = OrderedDict()
+        self._plans: OrderedDict[Shape, PhysicalPlan | None] = OrderedDict()
         self._java = _Java(session)
 
-    def ready(self, shape: Shape, entered: Sequence[Entered]) -> Part | None:
+    def ready(self, shape: Shape, entered: Sequence[Entered]) -> ReadyQuery | None:
         """The query over its rows; None if no plan can be kept for it, or the rows are too many."""
         if any(each.rows.num_rows > MOST_ROWS or each.rows.nbytes > MOST_BYTES for each in entered):
             return None
@@ -78,14 +78,14 @@ class KeptPlans:
         self._java.activate()
         leaves = {leaf: self._leaf(leaf, entered[place]) for leaf, place in kept.leaves}
         plan = kept.plan.transformUp(self._java.scala_map(leaves))
-        return Part(kept, kept.frame._jdf.toArrowBatchRdd(plan))
+        return ReadyQuery(kept, kept.frame._jdf.toArrowBatchRdd(plan))
 
     def enter(self, entered: Entered) -> JavaObject:
         """Brings rows into Spark before a plan needs them."""
         self._java.activate()
         return entered.rdd(self._rdd)
 
-    def collect(self, parts: Sequence[Part]) -> list[pa.Table]:
+    def collect(self, parts: Sequence[ReadyQuery]) -> list[pa.Table]:
         """The rows of each part, from one Spark job."""
         java = self._java
         java.set_properties()
@@ -102,7 +102,7 @@ class KeptPlans:
                     found[-1].append(batch)
         return [_table(part.kept.arrow_schema, batches) for part, batches in zip(parts, found, strict=True)]
 
-    def _find(self, shape: Shape, entered: Sequence[Entered]) -> KeptPlan | None:
+    def _find(self, shape: Shape, entered: Sequence[Entered]) -> PhysicalPlan | None:
         with self._lock:
             if shape in self._plans:
                 self._plans.move_to_end(shape)
@@ -114,7 +114,7 @@ class KeptPlans:
                 self._plans.popitem(last=False)
         return kept
 
-    def _planned(self, shape: Shape, entered: Sequence[Entered]) -> KeptPlan | None:
+    def _planned(self, shape: Shape, entered: Sequence[Entered]) -> PhysicalPlan | None:
         """The shape's plan over leaves without rows; None if it cannot be kept."""
         names = [fresh_name() for _ in entered]
         places: dict[int, int] = {}
@@ -135,7 +135,7 @@ class KeptPlans:
         if not _can_be_kept(plan):
             return None
         leaves = [(leaf, places[leaf.rdd().id()]) for leaf in _leaves(plan) if _is_rows(leaf)]
-        return KeptPlan(plan, leaves, schema, empty_frame(self._session, schema))
+        return PhysicalPlan(plan, leaves, schema, empty_frame(self._session, schema))
 
     def _leaf(self, leaf: JavaObject, entered: Entered) -> JavaObject:
         return self._java.scan(leaf.output(), entered.rdd(self._rdd))

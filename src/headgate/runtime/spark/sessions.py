@@ -118,7 +118,7 @@ appender.stderr.layout.pattern = %d{ISO8601} %p %c: %m%n%ex
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _StartedSpark:
     context: SparkContext
     health: SparkHealth
     small: SparkSession
@@ -168,7 +168,7 @@ class SparkSessions:
         active = SparkContext._active_spark_context
         self._started = active is None
         self._active: dict[str, str] = {} if active is None else dict(active.getConf().getAll())
-        self._opened: Future[_Opened] = Future()
+        self._opened: Future[_StartedSpark] = Future()
         if active is None and in_background:
             Thread(target=self._fill, args=[app_name], name="spark", daemon=True).start()
         else:
@@ -181,7 +181,7 @@ class SparkSessions:
         except BaseException as error:
             self._opened.set_exception(error)
 
-    def _open(self, app_name: str) -> _Opened:
+    def _open(self, app_name: str) -> _StartedSpark:
         active, conf = SparkContext._active_spark_context, self._conf
         context = active if active is not None else self._start(conf, app_name)
         health = SparkHealth(getattr(SparkContext._gateway, "proc", None))
@@ -191,7 +191,7 @@ class SparkSessions:
         bulk = _session(parent, {**partitions, **LARGE, **conf})
         background = _session(parent, {**LARGE, **conf, **_few_tasks(context.defaultParallelism - 1)})
         planning = _session(parent, {**conf, **SMALL, **PLANNING})
-        return _Opened(
+        return _StartedSpark(
             context, health, small, planning, bulk, background, _session(parent, {**partitions, **LARGE, **conf})
         )
 

@@ -17,7 +17,7 @@ _LEAST = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class RecentJobs:
     """The rows of the latest jobs, and the time that these cover."""
 
     rows: int

@@ -16,12 +16,12 @@ from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.jobs import JobChain
 
 
-class Demand:
+class WantedRanges:
     """Per stage and range the job that is wanted, failures, and ranges that are tried again."""
 
     def __init__(self, chain: JobChain) -> None:
         self._chain = chain
-        self.wanted: dict[str, dict[int, JobId]] = {}
+        self.jobs: dict[str, dict[int, JobId]] = {}
         """By the stage's name, per range."""
         self.breadths: dict[str, dict[int, int]] = {}
         """Of ranges that are wanted, how many the query with the fewest wants."""
@@ -36,7 +36,7 @@ class Demand:
         upto = self._due(needed, upto)
         for stage, ranges in needed:
             self.number(stage)
-            wanted = self.wanted.setdefault(stage.name, {})
+            wanted = self.jobs.setdefault(stage.name, {})
             failures = self.failures.get(stage.name, {})
             breadths, throughs = self.breadths.setdefault(stage.name, {}), stage.target.throughs
             for number in ranges:
@@ -72,7 +72,7 @@ class Demand:
 
     def failed(self, stage: Stage, reach: JobId, failed: Mapping[int, BaseException], healing: Collection[int]) -> None:
         """Takes note of ranges that failed on their way to a job, some for the second time."""
-        wanted, missing = self.wanted.get(stage.name, {}), stage.target.missing
+        wanted, missing = self.jobs.get(stage.name, {}), stage.target.missing
         for number, error in failed.items():
             may_heal = isinstance(stage, ViewStage) and isinstance(error, FlowFailed) and number not in healing
             if may_heal and wanted.get(number, NO_JOB) > reach:
@@ -113,9 +113,9 @@ class Demand:
 
     def keep(self, stages: Collection[str]) -> None:
         """Forgets all but these stages."""
-        for lost in [name for name in {*self.wanted, *self.failures, *self._maps} if name not in stages]:
+        for lost in [name for name in {*self.jobs, *self.failures, *self._maps} if name not in stages]:
             self._maps.pop(lost, None)
-            self.wanted.pop(lost, None)
+            self.jobs.pop(lost, None)
             self.breadths.pop(lost, None)
             self.failures.pop(lost, None)
 
@@ -128,10 +128,10 @@ class Demand:
         before = {number: new.holding(old.keys_of([number])) if alike and old.bounds else new.all for number in old.all}
         self._maps[stage.name] = new
         wanted: dict[int, JobId] = {}
-        for number, job in self.wanted.get(stage.name, {}).items():
+        for number, job in self.jobs.get(stage.name, {}).items():
             for each in before[number]:
                 wanted[each] = max(job, wanted.get(each, job))
-        self.wanted[stage.name] = wanted
+        self.jobs[stage.name] = wanted
         self.breadths.pop(stage.name, None)
         failed = self.failures.pop(stage.name, {})
         self.failures[stage.name] = {each: error for number, error in failed.items() for each in before[number]}

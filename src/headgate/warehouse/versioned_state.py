@@ -39,7 +39,7 @@ class Readings:
     frames: SnapshotFrames
 
 
-class TableState:
+class VersionedState:
     """The state that all ranges of a table share; whoever changes it holds `lock`."""
 
     def __init__(self, store: DeltaStore, bases: Sequence[Base], limits: FileLimits) -> None:
