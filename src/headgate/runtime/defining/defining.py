@@ -9,36 +9,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pyspark.sql.types import StructType
-
 from headgate.config.live import LiveProject
 from headgate.dataflow.cutting import Cut
-from headgate.dataflow.flow import Flow
 from headgate.delta.changes import NO_JOB, JobId
-from headgate.errors import CorruptWarehouse, DefiniteError, FlowError, FlowFailed, HeadgateError, Problems, raise_all
+from headgate.errors import CorruptWarehouse, DefiniteError, FlowFailed, HeadgateError
 from headgate.runtime.defining.building import Builder, BuiltFlow, Declared, Definitions
+from headgate.runtime.defining.definition_reader import DefinitionReader
 from headgate.runtime.execution.executor import Executor
 from headgate.runtime.execution.failures import all_failures
 from headgate.runtime.flows.analyses import Analyses
-from headgate.runtime.flows.definitions import each_flow, read_statements, view_statement, without_declared
 from headgate.runtime.flows.flow_set import FlowSet
-from headgate.runtime.flows.flows import FlowPlan, Planner, RunningFlow
+from headgate.runtime.flows.flows import FlowPlan, RunningFlow
 from headgate.runtime.flows.procedure_set import ProcedureSet
 from headgate.runtime.flows.replicas import OPENING_THREADS, Replicas
-from headgate.runtime.placing.placement import require_placeable
 from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.procedures import Procedure
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.journal import Entries, Journal
 from headgate.runtime.tables.records import ARRANGEMENT, FLOW, FLOW_ARCHIVED, GAPS
 from headgate.runtime.tables.tables import Tables
-from headgate.sql.statements import CreateView, Statement
 
 _LOGGER = logging.getLogger(__name__)
 _BUILD_AGAIN = "mend the cause, then try again: `headgate resume`"
@@ -60,14 +55,16 @@ class Defining:
     _builder: Builder
     _executor: Executor
     _declared: Declared = field(default_factory=dict, init=False)
-    _planner: Planner | None = field(default=None, init=False)
-    """Who planned the flows."""
     _left: tuple[Definitions, set[str]] | None = field(default=None, init=False)
     """What opening has left to be built."""
-    _told: str = field(default="", init=False)
-    """The flows with two owners that the log tells last."""
     is_stopped: bool = field(default=False, init=False)
     """Nothing more is to be built; see `stop`."""
+
+    def __post_init__(self) -> None:
+        self._reader = DefinitionReader(
+            self._settings, self.analyses, self._catalog, self._journal, self._replicas, self._procedures
+        )
+        self.is_stale = self._reader.is_stale
 
     def open(
         self, procedures: Sequence[Procedure], approve: Callable[[Definitions], None], build_later: bool = False
@@ -191,65 +188,8 @@ class Defining:
         files: Sequence[Path] | None = None,
         cuts: Mapping[str, Cut | None] = MappingProxyType({}),
     ) -> Definitions:
-        """The flows of the files as they are now and these of programs, planned; nothing is changed. Raises all mistakes.
-
-        `cuts` are those of flows that are to be moved; the others have theirs. That a file defines a flow which a program has is a
-        mistake in `files` that are to be taken; otherwise the program's counts, and the log tells it.
-        """
-        declared = self._declared if declared is None else declared
-        problems = Problems()
-        statements = read_statements(self._settings.current.flow_files if files is None else files, problems)
-        disputed = Problems()
-        statements = without_declared(statements, declared, self._declared, disputed, problems)
-        if files is not None:
-            problems += disputed
-        elif disputed and (told := "; ".join(str(each) for each in disputed)) != self._told:
-            self._told = told
-            _LOGGER.error("flows have two owners, and stay with the first: %s", told)
-        for name, sql in declared.values():
-            with problems.collected():
-                statements.append(view_statement(name, sql))
-        catalog = self._given()
-        planner = Planner(self.analyses, catalog, self._recorded_columns, self._planner)
-        fingerprints: dict[str, str] = {}
-        kept = {name: each.cut for name, each in self._journal.records.flows.items() if not each.is_archived} | dict(
-            cuts
-        )
-        whole = self._read_by_others(statements, planner) if any(cut is not None for cut in kept.values()) else set()
-
-        def make(definition: Flow) -> FlowPlan:
-            cut = None if definition.name.casefold() in whole else kept.get(definition.name)
-            plan = planner.plan(definition, fingerprints, cut)
-            self._refuse_changed_history(plan)
-            require_placeable(plan, self._settings.current.platforms)
-            fingerprints[plan.name] = plan.fingerprint
-            catalog.add(plan.entry)
-            return plan
-
-        plans = [each.made for each in each_flow(statements, planner, make, problems) if each.made is not None]
-        raise_all(problems)
-        self._planner = planner
-        return Definitions(dict(declared), tuple(plans), planner, fingerprints)
-
-    def _read_by_others(self, statements: Iterable[Statement], planner: Planner) -> set[str]:
-        """Tables whose changes flows and procedures take, so that all of them have to be stored."""
-        read = {stage.procedure.on.casefold() for stage in self._procedures.over_flows()}
-        for statement in statements:
-            if isinstance(statement, CreateView):
-                with suppress(FlowError):
-                    read |= {table.casefold() for table in planner.tables_of(statement)}
-        return read
-
-    def _given(self) -> WarehouseCatalog:
-        """What flows may read besides each other: source tables, damaged ones too, and what procedures make of them."""
-        catalog = self._catalog.sources_only()
-        for damaged in self._replicas.damaged:
-            catalog.add(damaged)
-        for stage in self._procedures.over_replicas():
-            entry = self._catalog.find(stage.name)
-            assert entry is not None
-            catalog.add(entry)
-        return catalog
+        """The flows of the files and of programs, by default those that there are, planned; see `DefinitionReader.plan`."""
+        return self._reader.plan(self._declared if declared is None else declared, self._declared, files, cuts)
 
     def take(self, definitions: Definitions, again: Collection[str] = ()) -> None:
         """Makes these flows the warehouse's: opens, builds, replaces and archives as needed.
@@ -429,27 +369,6 @@ class Defining:
     def _is_moved(self, plan: FlowPlan) -> bool:
         old = self._flows.find(plan.name)
         return old is not None and old.plan.definition == plan.definition and old.plan.cut != plan.cut
-
-    def is_stale(self, plan: FlowPlan) -> bool:
-        """Whether a flow has to be built: it is new, or computes in another way than the ledger's."""
-        record = self._journal.records.flows.get(plan.name)
-        return record is None or record.is_archived or record.fingerprint != plan.fingerprint
-
-    def _recorded_columns(self, flow: str) -> StructType | None:
-        record = self._journal.records.flows.get(flow)
-        if record is None or record.is_archived or record.columns is None:
-            return None
-        return StructType.fromJson(dict(record.columns))
-
-    def _refuse_changed_history(self, plan: FlowPlan) -> None:
-        record = self._journal.records.flows.get(plan.name)
-        if record is None or record.is_archived or not record.is_versioned or record.fingerprint == plan.fingerprint:
-            return
-        raise FlowError(
-            f"the definition of {plan.name} has changed, but its history cannot be made again from current rows",
-            where=plan.flow.where,
-            hint="give the new definition another name, or remove the flow and open the warehouse once to archive the table",
-        )
 
     def _is_over_damaged(self, plan: FlowPlan) -> bool:
         """Whether a flow reads a table that could not be opened: then it is not opened either."""
