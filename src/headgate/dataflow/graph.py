@@ -90,6 +90,10 @@ class Node:
         """The input, and the column of it, whose values this column shows unchanged (or NULL), if it is just one."""
         return None
 
+    def made_of(self, column: str) -> frozenset[str]:
+        """The input columns that the column's values are computed from; by default it is one that is handed on."""
+        return frozenset((column,))
+
     def narrowed(self, wanted: Collection[str]) -> Node:
         """The operator without those of its own columns that nobody wants; one stays, as rows count all the same."""
         return self
@@ -209,6 +213,9 @@ class Projection(Unary):
     def origin(self, column: str) -> tuple[Node, str] | None:
         return (self.input, self.renames[column]) if column in self.renames else None
 
+    def made_of(self, column: str) -> frozenset[str]:
+        return _columns(output.sql for output in self.outputs if output.name == column)
+
     def narrowed(self, wanted: Collection[str]) -> Node:
         return Projection(self.input, _wanted(self.outputs, wanted))
 
@@ -233,6 +240,9 @@ class Generate(Unary):
     @property
     def reads(self) -> frozenset[str]:
         return self.generator.columns
+
+    def made_of(self, column: str) -> frozenset[str]:
+        return self.generator.columns if column in self.names else frozenset((column,))
 
     def __str__(self) -> str:
         return f"generate {self.generator}"
@@ -373,6 +383,14 @@ class Aggregate(Unary):
     def origin(self, column: str) -> tuple[Node, str] | None:
         return (self.input, column) if column in self.keys else None
 
+    def made_of(self, column: str) -> frozenset[str]:
+        calls = [call for call in self.calls if call.name == column]
+        return (
+            _columns(part for call in calls for part in (*call.arguments, call.where))
+            if calls
+            else frozenset((column,))
+        )
+
     def narrowed(self, wanted: Collection[str]) -> Node:
         calls = tuple(call for call in self.calls if call.name in wanted)
         return replace(self, calls=calls or (() if self.keys else self.calls[:1]))
@@ -413,6 +431,11 @@ class Window(Unary):
     @property
     def reads(self) -> frozenset[str]:
         return _columns(part for call in self.calls for part in (call.function, call.order_by)).union(self.partition)
+
+    def made_of(self, column: str) -> frozenset[str]:
+        calls = [call for call in self.calls if call.name == column]
+        parts = _columns(part for call in calls for part in (call.function, call.order_by))
+        return parts.union(self.partition) if calls else frozenset((column,))
 
     def narrowed(self, wanted: Collection[str]) -> Node:
         return replace(self, calls=tuple(call for call in self.calls if call.name in wanted))

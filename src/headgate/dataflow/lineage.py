@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from headgate.dataflow.expression import Column, Expression
-from headgate.dataflow.graph import Aggregate, Generate, Join, Node, Projection, Scan, UnionAll, Window, walk
+from headgate.dataflow.graph import Join, Node, Scan, UnionAll, Window, walk
 from headgate.dataflow.rules.join import companion
 
 
@@ -19,30 +18,11 @@ def table_column(node: Node, column: str) -> tuple[str, str] | None:
 
 def value_columns(node: Node, column: str) -> frozenset[tuple[str, str]]:
     """The columns of tables that a column's values are computed from; not those that only decide which rows there are."""
-    match node:
-        case Scan():
-            return frozenset((node.table, str(output.sql)) for output in node.outputs if output.name == column)
-        case Projection():
-            return _of(node.input, [output.sql for output in node.outputs if output.name == column])
-        case Aggregate() if column not in node.keys:
-            calls = [call for call in node.calls if call.name == column]
-            return _of(node.input, [part for call in calls for part in (*call.arguments, call.where)])
-        case Window() if column not in node.input.columns:
-            calls_over = [call for call in node.calls if call.name == column]
-            partition = [Column(name) for name in node.partition]
-            return _of(
-                node.input, [*partition, *(part for call in calls_over for part in (call.function, call.order_by))]
-            )
-        case Generate() if column in node.names:
-            return _of(node.input, [node.generator])
-        case _:
-            found = [value_columns(below, column) for below in node.inputs if column in below.columns]
-            return frozenset().union(*found)
-
-
-def _of(node: Node, expressions: Iterable[Expression | None]) -> frozenset[tuple[str, str]]:
-    names = {name for each in expressions if each is not None for name in each.columns}
-    return frozenset().union(*(value_columns(node, name) for name in names))
+    if isinstance(node, Scan):
+        return frozenset((node.table, str(output.sql)) for output in node.outputs if output.name == column)
+    made_of = node.made_of(column)
+    found = [value_columns(below, name) for below in node.inputs for name in made_of if name in below.columns]
+    return frozenset().union(*found)
 
 
 def input_columns(node: Node, columns: tuple[str, ...]) -> tuple[Node, tuple[str, ...]] | None:
