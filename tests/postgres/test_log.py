@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
@@ -17,7 +18,7 @@ from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.problems import SourceUnreachable
 from headgate.delta.events import OBSERVED, TRUNCATE, UPSERT
 from tests.postgres.logged import EVERYTHING, logged, source_rows
-from tests.waiting import PATIENCE, eventually
+from tests.waiting import eventually
 
 
 def confirmed(connection: psycopg.Connection, name: str = "headgate_test_source") -> int:
@@ -50,8 +51,10 @@ def test_transactions_arrive_whole_and_in_commit_order(
 
 
 def test_an_idle_source_is_not_stale_and_holds_no_wal(
-    database: str, connection: psycopg.Connection, tmp_path: Path
+    database: str, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Told at most once a second while nothing is captured.
+    monkeypatch.setattr("headgate.capture.postgres.log_reader._TELL_SECONDS", 0.0)
     connection.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE uncaptured (id int)")
     with logged(database, tmp_path, "a") as source:
         source.catch_up()
@@ -61,12 +64,13 @@ def test_an_idle_source_is_not_stale_and_holds_no_wal(
         # The server itself writes a record now and then; between two of them nothing is left to plan.
         assert None in [source.method.plan(number) for number in range(99, 109)]
         assert [transaction.initial for transaction in source.log.transactions(0, EVERYTHING)] == [True]
-        # Told at most once a second while nothing is captured.
-        deadline = datetime.now(UTC) + timedelta(seconds=5)
-        while confirmed(connection) < needed and datetime.now(UTC) < deadline:
+
+        def is_told() -> bool:
             connection.execute("INSERT INTO uncaptured VALUES (0)")
             source.catch_up()
-        assert confirmed(connection) >= needed
+            return confirmed(connection) >= needed
+
+        eventually(is_told)
 
 
 def test_the_server_hears_only_of_what_is_on_the_disk(
@@ -132,8 +136,8 @@ def test_commit_times_are_on_our_clock_and_never_go_back(
         times = [transaction.commit_at for transaction in source.log.transactions(0, EVERYTHING)]
         assert times == sorted(times)
         sample = source.method.sample()
-        assert abs(sample.clock_offset) <= sample.clock_error + timedelta(seconds=1)
-        assert began - timedelta(milliseconds=50) < times[1] < datetime.now(UTC)
+        assert abs(sample.clock_offset) <= sample.clock_error
+        assert began <= times[1] <= datetime.now(UTC)
 
 
 def test_a_closed_source_goes_on_where_it_was(database: str, connection: psycopg.Connection, tmp_path: Path) -> None:
@@ -226,15 +230,15 @@ def test_a_server_that_shuts_down_does_not_wait_for_us(tmp_path: Path) -> None:
         with logged(server.dsn, tmp_path, "a") as source:
             server.execute("INSERT INTO a VALUES (1)")
             source.catch_up()
-            began = datetime.now(UTC)
             stopping = threading.Thread(target=server.stop)
             stopping.start()
-            while stopping.is_alive():
-                try:
+
+            def has_stopped() -> bool:
+                with suppress(SourceUnreachable):
                     source.catch_up()
-                except SourceUnreachable:
-                    continue
-            assert datetime.now(UTC) - began < timedelta(seconds=PATIENCE)
+                return not stopping.is_alive()
+
+            eventually(has_stopped)
             server.start()
             server.execute("INSERT INTO a VALUES (2)")
             source.catch_up()
