@@ -109,7 +109,7 @@ def test_a_range_answers_as_soon_as_it_is_loaded_and_the_others_are_named(world:
     # Delta clients see no part of a view; the source table's files are internal.
     world.materialize()
     assert world.stored("copied").main.rows == 0 and world.stored("s.facts").main.rows == 2
-    with pytest.raises(DefiniteError, match="cannot become one while some of them are being loaded"):
+    with pytest.raises(DefiniteError, match="cannot be merged while some of them are being loaded"):
         world.warehouse.change_ranges("s.facts", merge=0)
     # The ranges that were read, and those that were not, are ranges of the next process, too.
     world.warehouse.close(fold_seconds=0)
@@ -141,7 +141,7 @@ def test_ranges_that_become_one_while_they_are_read_are_read_again_and_parts_of_
     world.commit(fact(1, 10), fact(4, 40), fact(7, 70))
     closed(world)
     script.meanwhile = lambda: world.warehouse.change_ranges("s.facts", merge=1)
-    with pytest.raises(TransientError, match="were made one with others while they were read"):
+    with pytest.raises(TransientError, match="were merged with others while they were read"):
         load(world, "facts", 1)
     assert replica(world, "facts").unread == {0, 1}
     script.meanwhile = lambda: world.warehouse.change_ranges("s.facts", split="6")

@@ -124,7 +124,7 @@ def test_a_loaded_machine_flushes_later() -> None:
 
 
 def test_a_policy_without_sense_is_refused() -> None:
-    with pytest.raises(ConfigError, match="which is never"):
+    with pytest.raises(ConfigError, match="would never flush"):
         LoadAware(below=0)
     with pytest.raises(ConfigError, match=r"no unit|not a duration"):
         Every("soon")

@@ -42,7 +42,7 @@ class ScriptedAnswer:
     @property
     def receipt(self) -> Receipt:
         if self._receipt is None:
-            raise DefiniteError("an answer from a job that was named has no receipt")
+            raise DefiniteError("an answer as of a job has no receipt")
         return self._receipt
 
     def read(self, limit: ReadLimit) -> Batches:

@@ -1,4 +1,4 @@
-"""The note that a running service leaves in its storage, so that other commands find it: address, process, token.
+"""The file that a running service leaves in its storage, so that other commands find it: address, process, token.
 
 Only the user who started the service can read it. One that a crash left behind is known by its process, which is gone.
 """
@@ -51,13 +51,13 @@ def find_service(storage: str) -> RunningService | None:
         return None
     except PermissionError:
         raise EnvironmentProblem(
-            "the note of a running service is of another user",
+            "the file that names the running service belongs to another user",
             where=Location(str(file)),
             hint=f"run this as that user, or ask the service by its address: --url, with its token in {TOKEN}",
         ) from None
     except (ValueError, TypeError):
         raise CorruptWarehouse(
-            "the note of a running service cannot be read",
+            "the file that names the running service cannot be read",
             where=Location(str(file)),
             hint="remove the file if no `headgate run` is running",
         ) from None

@@ -137,7 +137,7 @@ class Shell:
 
     def _show_receipt(self, _: Sequence[str]) -> None:
         if self._receipt is None:
-            raise DefiniteError("there is no receipt yet", hint="ask something first")
+            raise DefiniteError("there is no receipt yet", hint="run a query first")
         show(receipt_table(self._receipt))
 
     def _help(self, _: Sequence[str]) -> None:

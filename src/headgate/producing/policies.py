@@ -75,7 +75,7 @@ class LoadAware:
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         if not below > 0:
-            raise ConfigError(f"LoadAware flushes below a load of {below}, which is never", hint="0.8 is usual")
+            raise ConfigError(f"LoadAware would never flush: no load is below {below}", hint="0.8 is usual")
         self._below = below
         self._longest = Every(within, seconds=seconds)
         self._load = load or _load_per_core

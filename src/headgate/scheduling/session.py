@@ -68,8 +68,8 @@ class Answer(SnapshotAnswer):
         """What was promised and achieved; the time spent on reading is that of what has been read so far."""
         if self._receipt is None:
             raise DefiniteError(
-                "an answer from a job that was named has no receipt",
-                hint="the jobs that are kept say what they hold; ask without a job for a receipt",
+                "an answer as of a job has no receipt",
+                hint="ask without naming a job: the receipt then tells how fresh the answer is",
             )
         waited = replace(self._receipt.waited, read=self._receipt.waited.read + self.read_seconds)
         receipt = replace(self._receipt, waited=waited)

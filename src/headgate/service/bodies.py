@@ -64,7 +64,7 @@ async def read_query(request: Request, limits: ServiceLimits) -> QueryBody:
         if fields.get(name, 0) < 0:
             raise DefiniteError(f"{name} is negative: {fields[name]}", hint="give a whole number from 0 on")
     if not 0 < len(fields.get("session", "_")) <= LONGEST_NAME:
-        raise DefiniteError("the name of the session is empty or too long", hint=f"use up to {LONGEST_NAME} letters")
+        raise DefiniteError("the name of the session is empty or too long", hint=f"use up to {LONGEST_NAME} characters")
     fields["format"] = _format(fields.get("format"), request.headers.get("accept", ""))
     return QueryBody(sql, **fields)
 
@@ -89,7 +89,7 @@ async def read_change(request: Request, limits: ServiceLimits) -> ChangeBody:
     role: str | None = request.scope.get(ROLE)
     who: str = fields.get("who", "the service" if role is None else role)
     if not (0 < len(who) <= LONGEST_NAME and who.isprintable()):
-        raise DefiniteError("who is empty, too long or not printable", hint=f"use up to {LONGEST_NAME} letters")
+        raise DefiniteError("who is empty, too long or not printable", hint=f"use up to {LONGEST_NAME} characters")
     if role is not None and who != role:
         who = f"{who} (as {role})"
     return ChangeBody(fields["name"], fields.get("value"), is_reset, who)

@@ -84,7 +84,7 @@ class BoundedConnection(H11Protocol):
 
     def _send_away(self) -> None:
         error = TooManyConnections(
-            f"the service answers {self.limits.connections} connections already", hint="ask again in a moment"
+            f"the service has {self.limits.connections} connections already", hint="ask again in a moment"
         )
         body = json.dumps({"error": error_to_json(error)})
         self.transport.write(

@@ -167,7 +167,7 @@ class SubscriptionEndpoint:
                 said = in_words_for(headers, {"error": error_to_json(told), "status": status_of(told)})
                 await give(_event("problem", compact_json(said)), more=False)
         except TimeoutError:
-            _LOGGER.warning("a client takes the changes of %s too slowly: it is left", subscription.table)
+            _LOGGER.warning("a client takes the changes of %s too slowly: its subscription ends", subscription.table)
         except ClientDisconnect:
             with suppress(Exception):
                 subscription.cancel()

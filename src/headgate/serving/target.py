@@ -300,7 +300,8 @@ class Target:
             row = connection.execute(sql.SQL("SELECT epoch FROM {}").format(self.layout.named(STATE))).fetchone()
             self._require_own(0 if row is None else row[0])
             raise SourceUnreachable(
-                f"{self.name} is not at job {shipment.before} any more", hint="what it has is read again"
+                f"{self.name} is not at job {shipment.before} any more",
+                hint="its job is read again before the next shipment",
             )
 
     def _make_scratch(self, connection: psycopg.Connection, table: PlacedTable) -> None:

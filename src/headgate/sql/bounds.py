@@ -36,7 +36,7 @@ def require_bounded_tokens(tokens: list[Token], text: str, where: Location) -> l
     """The tokens themselves, if there are not too many and not too many levels."""
     if len(tokens) > MOST_TOKENS:
         raise FlowError(
-            f"the SQL text has {len(tokens):,} words and signs, and {MOST_TOKENS:,} are the most",
+            f"the SQL text has {len(tokens):,} tokens, and {MOST_TOKENS:,} are the most",
             where=where,
             hint="put long lists of values into a table and join it",
         )

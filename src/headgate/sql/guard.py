@@ -80,7 +80,7 @@ def _require_no_substitution(text: str, where: Location) -> None:
         raise DefiniteError(
             "a query cannot hold ${",
             where=where.within(text, text.index("${")),
-            hint="for the two letters write '$' || '{'",
+            hint="for the two characters write '$' || '{'",
         )
 
 

@@ -139,7 +139,7 @@ class FilesSource(PacedSource[FilesSourceSettings]):
     def _open(self, *, afresh: bool = False) -> None:
         is_begun = not afresh and (self.log.end > 0 or self.log.loss is not None)
         if afresh:
-            _LOGGER.warning("which files were taken is not known any more: source=%s", self.name)
+            _LOGGER.warning("the record of taken files is lost: source=%s", self.name)
             (self.log.folder / "cursor").unlink(missing_ok=True)
         self._taken = TakenFiles(self.log.folder, self.log.end, is_begun=is_begun)
         tables = {

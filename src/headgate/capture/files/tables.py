@@ -111,7 +111,7 @@ def layout_of(name: str, settings: FilesTableSettings) -> FileLayout:
             candidates = {format_of(path) for path in list_files(settings.path)} - {None}
         if len(candidates) != 1:
             what = "no file tells" if not candidates else "the files do not agree on"
-            raise ConfigError(f"{what} the format of {name}", hint="say it: format: csv, json or parquet")
+            raise ConfigError(f"{what} the format of {name}", hint="declare it: format: csv, json or parquet")
         found = candidates.pop()
     assert found is not None
     if found != "csv" or settings.columns or settings.header:

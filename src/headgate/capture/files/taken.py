@@ -109,7 +109,7 @@ class TakenFiles:
 
 def _damaged(path: Path, why: str) -> HistoryLost:
     return HistoryLost(
-        f"which files of this source were taken is not known: the file that says so {why}",
+        f"the record of the files that were taken of this source {why}",
         where=Location(str(path)),
         hint="`headgate refresh --full` reads all files of tables with a key again; tables without one need a backup",
     )

@@ -162,7 +162,10 @@ class Agent(Generic[Range, Batch]):
         """Waits for the threads of a stopped agent to end."""
         stuck = self._crew.join(_CLOSING_SECONDS)
         if stuck:
-            raise TransientError(f"the source does not let go of {', '.join(stuck)}", hint="it ends with this process")
+            raise TransientError(
+                f"threads of capture wait for the source and do not end: {', '.join(stuck)}",
+                hint="they end with this process",
+            )
 
     def _plan_tasks(self) -> None:
         number = 1

@@ -198,7 +198,7 @@ def _require_equally_read(tables: Sequence[StoredTable], old: RangeMap, new: Ran
             first = {each: missing[each] for each in concerned if each in missing and missing[each].is_first}
             if len({first[each].read_at if each in first else _THERE for each in concerned}) > 1:
                 raise DefiniteError(
-                    f"ranges of {table.name} cannot become one while some of them are being loaded:"
+                    f"ranges of {table.name} cannot be merged while some of them are being loaded:"
                     f" {', '.join(old.name(each) for each in concerned)}",
                     hint="`headgate load` shows how far that is; then try again",
                 )

@@ -96,7 +96,7 @@ class RangeLoads:
             numbers = table.holding(keys)
             if table.range_map.keys_of(numbers) != keys:
                 raise TransientError(
-                    f"ranges of {stage.name} were made one with others while they were read",
+                    f"ranges of {stage.name} were merged with others while they were read",
                     hint="they are read again as they are now",
                 )
             journal.verify()
