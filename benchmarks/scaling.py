@@ -31,9 +31,9 @@ import pyarrow as pa
 import headgate
 from benchmarks.report import OUTPUT, median, parse_scale, publish, say
 from benchmarks.scaling_plot import draw_buffers, draw_rates
+from benchmarks.scaling_simulation import BufferSpeeds, Costs, SimulatedMoment, Simulation, fill_buffers
 from benchmarks.spark import spark_settings
 from headgate.config.scaling import ScalingSettings
-from headgate.scaling.simulation import BufferSpeeds, Costs, SimulatedMoment, Simulation, fill_buffers
 
 ROWS = {"tiny": (1_000, 10_000), "small": (20_000, 400_000), "full": (50_000, 2_000_000)}
 """Two sizes, between which the fixed part and the part per row are told apart."""

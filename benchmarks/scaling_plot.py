@@ -10,8 +10,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
+from benchmarks.scaling_simulation import SimulatedMoment
 from headgate.scaling.policies.buffer import BufferFill
-from headgate.scaling.simulation import SimulatedMoment
 
 COLOURS = {"extract": "#1f77b4", "transform": "#2e8b57", "load": "#c0392b", "executors": "#222222"}
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from headgate.capture.postgres.trigger import TriggerMethod
 from headgate.delta.changes import POSITION
 from headgate.errors import DefiniteError, HeadgateError
 from tests.contract.books import ACCOUNTS, EACH, WINDOW, Books, total
@@ -150,7 +151,7 @@ def test_a_source_that_is_ahead_of_what_is_here_is_an_error_and_a_new_snapshot_t
 ) -> None:
     """The other kinds take nothing from the source, so there is nothing that it could have let go of."""
     monkeypatch.setattr("headgate.capture.postgres.log_reader._TELL_SECONDS", 0.0)
-    monkeypatch.setattr("headgate.capture.postgres.trigger.TRIM_EVERY", timedelta(0))
+    monkeypatch.setitem(TriggerMethod.__init__.__kwdefaults__, "trim_every", timedelta(0))
     books.move(1, 2, 5)
     books.catch_up()
     books.close()

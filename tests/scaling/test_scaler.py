@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.scaling_simulation import BufferSpeeds, Costs, SimulatedExecutors, Simulation, fill_buffers
 from headgate.config.scaling import ScalingSettings
 from headgate.errors import DefiniteError
 from headgate.scaling.executors import within_supply
@@ -16,7 +17,6 @@ from headgate.scaling.policies.buffer import BufferFill
 from headgate.scaling.policies.extract import SourceReading
 from headgate.scaling.policies.switch import RecentJobs
 from headgate.scaling.scaler import Observation, Scaler
-from headgate.scaling.simulation import BufferSpeeds, Costs, SimulatedExecutors, Simulation, fill_buffers
 from headgate.scaling.supply import ExecutorSupply
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)

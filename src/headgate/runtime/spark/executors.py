@@ -4,7 +4,7 @@
                        manager; Kubernetes and YARN take the same calls, untested.
     LocalSlots         Spark inside the driver's process: its slots are what they are.
 
-`headgate.scaling.simulation` has a third one, whose executors come after a while.
+`benchmarks.scaling_simulation` has a third one, whose executors come after a while.
 
 Spark's own dynamic allocation asks for executors by the number of waiting tasks and cannot be told how many there may be once
 it runs; two that ask for totals would undo each other's requests. So with scaling, headgate asks and dynamic allocation is off.
