@@ -6,6 +6,7 @@ A lone surrogate has no form in UTF-8, so one that is let in breaks whatever wri
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping
 
 from headgate.errors import DefiniteError, Location
@@ -57,3 +58,10 @@ def require_texts(value: object, what: str) -> None:
             waiting += [(part, depth + 1) for pair in found.items() for part in pair]
         elif isinstance(found, (list, tuple)):
             waiting += [(part, depth + 1) for part in found]
+
+
+def ending_text(code: int) -> str:
+    """How a process ended, by its code, which is negative if a signal ended it."""
+    if code == -signal.SIGKILL:
+        return "was killed (SIGKILL), as the system does when memory runs out"
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

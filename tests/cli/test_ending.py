@@ -61,7 +61,7 @@ def test_the_second_signal_ends_the_process_at_once() -> None:
 
 def test_a_lost_spark_ends_the_process_with_a_code_that_asks_for_another() -> None:
     began = time.monotonic()
-    with begin(LONG, "its Java process ended with code -9") as process:
+    with begin(LONG, "its Java process was killed (SIGKILL)") as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == RESTART == 75 and time.monotonic() - began < 60
-    assert "event=restart code=75 Spark has to be started again: its Java process ended with code -9" in said
+    assert "event=restart code=75 Spark has to be started again: its Java process was killed (SIGKILL)" in said

@@ -56,10 +56,14 @@ def test_where_postgresqls_clients_connect_is_shown(page: Page, server: Server) 
 def test_a_spark_that_was_started_again_is_told(page: Page, server: Server, market: Warehouse) -> None:
     page.goto(server.url)
     expect(page.locator("#facts")).not_to_contain_text("started again")
-    told = {"count": 2, "last_at": "2026-11-15T16:30:00+00:00", "last_why": "its Java process ended with code -9"}
+    told = {
+        "count": 2,
+        "last_at": "2026-11-15T16:30:00+00:00",
+        "last_why": "its Java process was killed (SIGKILL)",
+    }
     change_status(page, lambda status: status.update(restarts=told))
     expect(page.locator("#facts")).to_contain_text("Spark was started again2 times, last ")
-    expect(page.locator("#facts")).to_contain_text("its Java process ended with code -9")
+    expect(page.locator("#facts")).to_contain_text("its Java process was killed (SIGKILL)")
 
 
 def test_a_scaled_warehouse_shows_size_load_and_limit_of_its_parts_over_time(

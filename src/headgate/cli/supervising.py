@@ -25,6 +25,7 @@ from datetime import UTC, datetime, timedelta
 from headgate.cli.ending import STOP_SECONDS
 from headgate.cli.exits import FAILED, INTERRUPTED, RESTART, error_lines
 from headgate.cli.terminal import tell
+from headgate.text import ending_text
 
 _LOGGER = logging.getLogger("headgate.service")
 _KILL_SECONDS = STOP_SECONDS + 0.3
@@ -246,6 +247,4 @@ def _reason(code: int, told: socket.socket) -> str:
     with suppress(BlockingIOError):
         if said := told.recv(_LONGEST_REASON).decode(errors="replace"):
             return said
-    if code == -signal.SIGKILL:
-        return "its process was killed (SIGKILL), as the system does when memory runs out"
-    return f"its process ended by {signal.Signals(-code).name}" if code < 0 else "Spark was lost"
+    return f"its process {ending_text(code)}" if code < 0 else "Spark was lost"

@@ -130,6 +130,8 @@ class Service:
                 answer.collect()
         except NotReady:
             raise
+        except HeadgateError as error:
+            raise NotReady(f"the warehouse does not answer: {error.what}", hint=error.advice) from None
         except Exception as error:
             raise NotReady(f"the warehouse does not answer: {error}", hint="see the service log") from None
         return PlainTextResponse("ready\n")

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
@@ -33,7 +33,6 @@ ENDING_SECONDS = 10.0
 _AGAIN_SECONDS = 0.2
 """Between two attempts to call it off: it may be about to begin a job."""
 _LOOK_SECONDS = 0.02
-_DEATH_SECONDS = 2.0
 _TAGS = "spark.job.tags"
 """The property that Spark keeps a job's tags in."""
 
@@ -177,12 +176,8 @@ class QueryWork:
             raise DeadlineExceeded
         try:
             return future.result()
-        except (Py4JNetworkError, OSError):
-            # The connection ends a moment before the process is seen to have ended.
-            self._health.require(_DEATH_SECONDS)
-            raise
-        except Py4JError:
-            self._health.require()
+        except (Py4JError, OSError) as error:
+            self._health.require_after(error)
             raise
 
     def _prepare(self) -> None:

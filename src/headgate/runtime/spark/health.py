@@ -11,10 +11,14 @@ import subprocess
 import threading
 from collections.abc import Callable
 
+from py4j.protocol import Py4JNetworkError
+
 from headgate.errors import SparkLost
+from headgate.text import ending_text
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5
+_DEATH_SECONDS = 2.0
 
 
 class SparkHealth:
@@ -59,12 +63,17 @@ class SparkHealth:
             except subprocess.TimeoutExpired:
                 code = None
         if code is not None:
-            self.lose(f"its Java process ended with code {code}")
+            self.lose(f"its Java process {ending_text(code)}")
         if self.lost is not None:
             raise SparkLost(
                 f"Spark cannot be used any more: {self.lost}",
                 hint="ask again when the service has started again; a program closes the warehouse and starts again",
             )
+
+    def require_after(self, error: Exception) -> None:
+        """Raises when Spark is lost, which may be why a call failed."""
+        # The connection ends a moment before the process is seen to have ended.
+        self.require(_DEATH_SECONDS if isinstance(error, (Py4JNetworkError, OSError)) else 0.0)
 
     def close(self) -> None:
         """What happens to Spark from now on is expected."""
@@ -75,5 +84,5 @@ class SparkHealth:
         while not self._closed.wait(_LOOK_SECONDS):
             code = self._process.poll()
             if code is not None:
-                self.lose(f"its Java process ended with code {code}")
+                self.lose(f"its Java process {ending_text(code)}")
                 return

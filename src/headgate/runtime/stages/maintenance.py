@@ -118,12 +118,16 @@ def _advance(stage: Stage, upto: JobId, batch: Batch, flow: Flow | None) -> None
                 hint="ask again when its executors are back",
             ) from error
         if isinstance(error, Py4JError) and condition_of(error) is None:
+            batch.factory.sessions.health.require_after(error)
             raise
         after = stage.target.through
         if upto - after == 1 or isinstance(error, CallFailed) or stage.target.missing:
             raise _failure(stage, upto, flow, error) from error
         _advance(stage, JobId((after + upto) // 2), batch, flow)
         _advance(stage, upto, batch, flow)
+    except ConnectionError as error:
+        batch.factory.sessions.health.require_after(error)
+        raise
 
 
 def _failure(stage: Stage, job: JobId, flow: Flow | None, error: Exception) -> FlowFailed:
