@@ -7,12 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from headgate.capture.files.method import here
 from headgate.capture.files.source import FilesSource
 from headgate.capture.locallog import LocalLog
 from headgate.capture.source import Sample
 from headgate.clock import SystemClock
 from headgate.config.files import FilesSourceSettings
-from headgate.runtime.sources.sources import open_source
+from headgate.runtime.sources.sources import declared_columns
 from tests.postgres.replaying import Row, events_of, replayed
 
 WINDOW = timedelta(seconds=120)
@@ -22,8 +23,10 @@ COLUMNS = {"id": "bigint", "name": "string", "amount": "bigint"}
 class Landing:
     """One table `orders`, unless others are named."""
 
-    def __init__(self, home: Path, tables: dict[str, Any] | None = None, **table: Any) -> None:
+    def __init__(self, home: Path, tables: dict[str, Any] | None = None, beyond: int = 1 << 30, **table: Any) -> None:
+        """Tables with ranges whose first files have more than `beyond` bytes are loaded range by range."""
         self.home = home
+        self.beyond = beyond
         self.folder = home / "in"
         self.folder.mkdir(parents=True, exist_ok=True)
         wanted = {"path": str(self.folder), "format": "csv", **table}
@@ -36,11 +39,11 @@ class Landing:
         settings = FilesSourceSettings.model_validate({**self.settings, "tables": tables})
         log = LocalLog(self.home / "log")
         try:
-            source = open_source("test", "landing", settings, log, SystemClock())
+            columns = declared_columns("landing", settings)
+            source = FilesSource("landing", settings, columns, log, SystemClock(), here, beyond=self.beyond)
         except BaseException:
             log.close()
             raise
-        assert isinstance(source, FilesSource)
         self.source = source
 
     def reopen(self, **changed: Any) -> None:

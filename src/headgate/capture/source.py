@@ -270,3 +270,12 @@ class RangedSource(LoadingSource, Protocol):
     def loaded(self, table: str) -> None:
         """All ranges of the table have been read and are durable."""
         ...
+
+
+@runtime_checkable
+class DistributingSource(RangedSource, Protocol):
+    """A source that goes through all first rows of a table once before it can read some of its ranges."""
+
+    def distribute(self, table: str, is_stopped: Callable[[], bool]) -> None:
+        """Returns when ranges of the table can be read: at once, if that is so; goes on where it was cut short."""
+        ...

@@ -18,8 +18,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from headgate.config.fields import Duration, Name, Settings, SparkType, differ_without_case, refuse
+from headgate.config.fields import Duration, Name, Settings, Size, SparkType, differ_without_case, refuse
 from headgate.config.gears import GearSettings
+from headgate.config.ranges import RangeSettings
 from headgate.config.streams import StreamSettings
 
 FileFormat = Literal["csv", "json", "parquet"]
@@ -68,6 +69,8 @@ class FilesTableSettings(Settings):
     encoding: str = "utf-8"
     compression: Literal["auto", "none", "gzip", "bz2", "zstd", "lz4"] = "auto"
     """`auto`: as the file's name ends."""
+    ranges: RangeSettings | None = None
+    """With ranges, a table whose files are large at first contact answers while it is loaded."""
 
     @field_validator("path")
     @classmethod
@@ -108,6 +111,9 @@ class FilesTableSettings(Settings):
                 raise refuse(f"the key names the column {column} twice", "name each column once")
             if self.columns and column not in self.columns:
                 raise refuse(f"the key column {column} is not a column", f"the columns are {', '.join(self.columns)}")
+        if self.ranges is not None and self.ranges.column.casefold() not in map(str.casefold, self.key):
+            have = f"the key is {', '.join(self.key)}" if self.key else "declare a key: key: [id]"
+            raise refuse(f"the range column {self.ranges.column} is not a column of the key", have)
         if not self.header and not self.columns:
             raise refuse("files without a header say nothing about their columns", "declare columns, in their order")
         alien = [name for name in self.model_fields_set if name in self._alien()]
@@ -135,6 +141,8 @@ class FilesSourceSettings(StreamSettings):
     """A file counts once it has not changed for so long; 0 where files are renamed into place."""
     remember: Duration = timedelta(days=30)
     """How long a file that is gone is known, should it come back."""
+    load_rate: Size | None = None
+    """How many bytes a second are read at most while a large table with ranges is loaded; by default as many as can be."""
     pace: GearSettings = GearSettings()
 
     @property

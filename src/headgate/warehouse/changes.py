@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from headgate.dataflow.relation import quoted
 from headgate.delta.changes import JOB, WEIGHT, JobId
+from headgate.ranges.key_expression import key_expression
 from headgate.ranges.key_set import KeySet
 from headgate.ranges.range_map import sql_predicate
 from headgate.warehouse.local import empty_frame, local_frame
@@ -60,18 +60,7 @@ class Within:
     @property
     def expression(self) -> ds.Expression:
         """The same for Arrow."""
-        column = ds.field(self.column)
-        parts = [column.is_null()] if self.keys.has_null else []
-        for interval in self.keys.intervals:
-            part = column.is_valid()
-            if interval.low is not None:
-                low = pa.scalar(interval.low.value)
-                part = part & (column > low if interval.low.above else column >= low)
-            if interval.high is not None:
-                high = pa.scalar(interval.high.value)
-                part = part & (column <= high if interval.high.above else column < high)
-            parts.append(part)
-        return reduce(ds.Expression.__or__, parts, ds.scalar(False))
+        return key_expression(self.column, self.keys)
 
     def rows(self, table: pa.Table) -> pa.Table:
         return table.filter(self.expression)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,6 +18,7 @@ from headgate.capture.files.listing import FoundFile
 from headgate.capture.files.tables import FilesTable
 from headgate.capture.files.taken import TakenFile, TakenFiles
 from headgate.capture.source import TableProblem
+from headgate.capture.writing import TransactionWriter
 
 _LOGGER = logging.getLogger(__name__)
 _ROWS_BITS = 32
@@ -26,7 +27,7 @@ _ROWS_BITS = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A file that is to be taken at a position; without one, the whole table is to be read again."""
+    """A file that is to be taken at a position; without one, the whole table is to be read again, or something is to be written."""
 
     table: str
     file: FoundFile | None
@@ -34,6 +35,8 @@ class Entry:
     initial: bool = False
     problem: str | None = None
     """Known already: why it cannot be taken."""
+    write: Callable[[TransactionWriter], None] | None = None
+    """Without a file: what the transaction at the position has, in place of a whole table."""
     done: Future[None] = field(default_factory=Future)
 
     @property
@@ -82,6 +85,10 @@ class Discovery:
         """A whole table, to be read again."""
         self.held.pop(table, None)
         return self._append(Entry(table, None, self.assigned + 1))
+
+    def enter_writing(self, table: str, write: Callable[[TransactionWriter], None]) -> Entry:
+        """A transaction that somebody writes."""
+        return self._append(Entry(table, None, self.assigned + 1, write=write))
 
     def hold(self, entry: Entry, what: str, hint: str) -> None:
         """Stops a table because of a file."""

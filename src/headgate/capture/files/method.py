@@ -25,6 +25,7 @@ from headgate.capture.files.discovery import Discovery, Entry
 from headgate.capture.files.layout import Unreadable
 from headgate.capture.files.listing import FoundFile
 from headgate.capture.files.part import FilePart, PartOutcome, read_part
+from headgate.capture.files.rows import FileShape
 from headgate.capture.files.tables import BAD, FILES, FILES_TABLE, FilesTable
 from headgate.capture.files.taken import TakenFile, TakenFiles
 from headgate.capture.frames import SideFile
@@ -84,9 +85,10 @@ class FilesMethod:
         self._taken = taken
         self._log = log
         self._clock = clock
-        self._run = run
+        self.run_parts = run
         self._progress = progress
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Held by whoever looks at, or changes, which files are known."""
         self._discovery = Discovery(self.tables, taken, log.end, settle, remember)
         self._captured = self._published = log.end
         self._files = 0
@@ -100,16 +102,16 @@ class FilesMethod:
 
     @property
     def problems(self) -> dict[str, TableProblem]:
-        with self._lock:
+        with self.lock:
             return {table: problem for table, (_, problem) in self._discovery.held.items()}
 
     def sample(self) -> Sample:
         at = self._clock.now()
-        with self._lock:
+        with self.lock:
             return Sample(at, self._discovery.look(), timedelta(0), timedelta(0))
 
     def plan(self, number: int) -> Task[tuple[Entry, ...]] | None:
-        with self._lock:
+        with self.lock:
             self._discovery.look()
             entries = self._discovery.take_waiting()
         return Task(number, entries[-1].end, tuple(entries)) if entries else None
@@ -126,10 +128,11 @@ class FilesMethod:
             self._published = chunk[-1].end
         report.done()
         self._captured = batch[-1].end
-        if loading := [state for state in self._taken.tables.values() if not state.loaded]:
-            for state in loading:
-                state.loaded = True
-            self._taken.save()
+        with self.lock:
+            if loading := [each for each in self._taken.tables.values() if not each.loaded and each.load is None]:
+                for state in loading:
+                    state.loaded = True
+                self._taken.save()
 
     def throughput(self) -> int:
         return self._files
@@ -145,16 +148,28 @@ class FilesMethod:
                     f"{self._name}.{name} has no key, so reading its files again would add their rows again",
                     hint="declare a key under another table name; or `headgate reset` begins anew with the files that are there",
                 )
-        with self._lock:
+        with self.lock:
             self._discovery.look()
             return [self._discovery.enter_whole(name) for name in tables]
+
+    def enter(self, table: str, write: Callable[[TransactionWriter], None]) -> Entry:
+        """Has a transaction appended that somebody writes; it is there when the entry is done."""
+        with self.lock:
+            return self._discovery.enter_writing(table, write)
+
+    def find_taken(self, table: str, file: FoundFile) -> str | None:
+        """Where a file is now that counts as taken."""
+        with self.lock:
+            self._discovery.look()
+            known = self._taken.tables[table].taken.items()
+            return next((path for path, each in known if each.file.identity == file.identity), None)
 
     # taking
 
     def _publish(self, chunk: Sequence[Entry], report: _BatchReport) -> None:
         for entry in chunk:
             if entry.file is None:
-                self._take_whole(entry)
+                self._take_whole(entry) if entry.write is None else self._append_written(entry, entry.write)
                 return
         at = self._commit_time()
         outcomes = self._read(chunk, at)
@@ -173,7 +188,7 @@ class FilesMethod:
                 self._leave(entry, found)
                 continue
             if problem is not None:
-                self._hold(entry, problem)
+                self.hold(entry, problem)
                 self._remove(found)
             else:
                 pending.setdefault(entry.table, []).append(TakenFile(entry.file, entry.position))
@@ -193,22 +208,30 @@ class FilesMethod:
     ) -> None:
         if not append:
             return
-        with self._lock:
+        with self.lock:
             self._taken.save(pending)
         for entry, problem, outcomes in append:
             with self._log.begin(entry.position, at, initial=entry.initial) as writer:
                 if problem is None:
                     self._write(writer, entry.table, outcomes)
-                writer.write(FILES, self._registered(entry, outcomes, problem))
+                writer.write(FILES, self.registered(entry, outcomes, problem))
                 writer.commit()
         self._log.sync()
-        with self._lock:
+        with self.lock:
             for table, files in pending.items():
                 state = self._taken.tables[table]
                 state.taken |= {each.file.path: each for each in files}
             for entry, _, _ in append:
                 self._discovery.done(entry)
         self._files += len(append)
+
+    def _append_written(self, entry: Entry, write: Callable[[TransactionWriter], None]) -> None:
+        with self._log.begin(entry.position, self._commit_time()) as writer:
+            write(writer)
+            writer.commit()
+        self._log.sync()
+        with self.lock:
+            self._discovery.done(entry)
 
     def _take_whole(self, entry: Entry) -> None:
         """A whole table as one transaction: emptied, then the rows of its files, of which only differences remain."""
@@ -231,15 +254,15 @@ class FilesMethod:
                         raise DefiniteError(f"{file.path} changed while it was read", hint="try again")
                     # Its broken rows were told of when it was first taken.
                     self._write(writer, entry.table, [replace(each, bad_events=None) for each in outcomes])
-                    writer.write(FILES, self._registered(whole, outcomes, None, sequence + 1))
-                with self._lock:
+                    writer.write(FILES, self.registered(whole, outcomes, None, sequence + 1))
+                with self.lock:
                     self._taken.save({entry.table: [TakenFile(file, entry.position) for file in files]})
                 writer.commit()
             self._log.sync()
         except DefiniteError as error:
             entry.done.set_exception(error)
             return
-        with self._lock:
+        with self.lock:
             self._taken.tables[entry.table].taken |= {file.path: TakenFile(file, entry.position) for file in files}
             self._discovery.done(entry)
 
@@ -250,7 +273,7 @@ class FilesMethod:
     def _leave(self, entry: Entry, outcomes: Sequence[PartOutcome]) -> None:
         """A file that is not taken now; when it is seen again, it is new."""
         self._remove(outcomes)
-        with self._lock:
+        with self.lock:
             self._discovery.done(entry)
 
     def _remove(self, outcomes: Sequence[PartOutcome]) -> None:
@@ -259,7 +282,8 @@ class FilesMethod:
             for _, file in outcome.files:
                 (self._log.files_folder / file.name).unlink(missing_ok=True)
 
-    def _hold(self, entry: Entry, problem: str) -> None:
+    def hold(self, entry: Entry, problem: str) -> None:
+        """Stops a table because of a file."""
         assert entry.file is not None
         quarantine = "" if entry.problem else ", or let it be taken without its broken rows: bad_rows: quarantine"
         remedy = (
@@ -270,7 +294,7 @@ class FilesMethod:
         _LOGGER.warning(
             "file not taken: source=%s table=%s file=%s: %s", self._name, entry.table, entry.file.path, problem
         )
-        with self._lock:
+        with self.lock:
             self._discovery.hold(entry, f"{entry.file.path}: {problem}", f"{remedy}; the table then goes on by itself")
 
     # reading
@@ -295,7 +319,7 @@ class FilesMethod:
             else:
                 (small if self._is_small(entry) else large).extend((entry, part) for part in parts)
         if large:
-            done = self._run([part for _, part in large], str(self._log.files_folder))
+            done = self.run_parts([part for _, part in large], str(self._log.files_folder))
             for (entry, _), outcome in zip(large, done, strict=True):
                 outcomes[entry].append(outcome)
         if small:
@@ -312,13 +336,8 @@ class FilesMethod:
             if table.settings.mode == "snapshot":
                 raise Unreadable("it is empty; a snapshot without rows has at least a header")
             return []
-        wider = table.widened_by(file.path)
-        if wider is not table:
-            with self._lock:
-                self.tables[entry.table] = table = wider
-                state = self._taken.tables[entry.table]
-                state.schema, state.names = wider.table.schema.jsonValue(), dict(wider.names)
-        shape = table.shape_of(file.path)
+        shape = self.shape_of(entry.table, file.path)
+        table = self.tables[entry.table]
         if not shape.names:
             return []
         observed = bool(whole) or table.settings.mode == "snapshot"
@@ -341,6 +360,17 @@ class FilesMethod:
             )
             for first, end, number in table.layout.cut(file.path, file.size)
         ]
+
+    def shape_of(self, name: str, path: str) -> FileShape:
+        """The columns of a file; the table gets those that it has more. Raises `Unreadable` when the file lacks what it needs."""
+        table = self.tables[name]
+        wider = table.widened_by(path)
+        if wider is not table:
+            with self.lock:
+                self.tables[name] = table = wider
+                state = self._taken.tables[name]
+                state.schema, state.names = wider.table.schema.jsonValue(), dict(wider.names)
+        return table.shape_of(path)
 
     def _is_small(self, entry: Entry) -> bool:
         assert entry.file is not None
@@ -384,7 +414,7 @@ class FilesMethod:
         nulls = [pa.nulls(1, field.type) for field in checked.fields]
         writer.write(table.name, checked.events(nulls, np.array([TRUNCATE], dtype=np.int8), 0))
 
-    def _registered(
+    def registered(
         self, entry: Entry, outcomes: Sequence[PartOutcome], problem: str | None, sequence: int = 1
     ) -> pa.RecordBatch:
         """The row of the table `files` about a file."""

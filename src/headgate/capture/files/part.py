@@ -1,6 +1,6 @@
 """A part of a file as events of the stream log: read in this process, or by a Spark task that writes them into files.
 
-    part ──► rows ──► events ──► Arrow (few)  |  a Parquet file of the log, on the disk (many)
+    part ──► rows ──► events ──► Arrow (few)  |  a Parquet file of the log, on the disk (many)  |  buckets (of a first load)
                  └──► broken rows, as events of the table `bad_rows`
 
 The file is looked at before and after: one that changed meanwhile, or is gone, was not read.
@@ -19,6 +19,7 @@ import pyarrow as pa
 from headgate.capture.columns import ColumnDoesNotFit
 from headgate.capture.events import ROW_FIELDS
 from headgate.capture.events_file import EventsFile, EventsFileWriter
+from headgate.capture.files.buckets import Buckets, BucketWriter
 from headgate.capture.files.layout import FileLayout, Unreadable
 from headgate.capture.files.rows import BadRow, FileShape, read_rows
 from headgate.delta.events import UPSERT
@@ -58,6 +59,14 @@ class FilePart:
     position: int
     commit_at: int
     """The commit time on its rows, in microseconds since 1970."""
+    buckets: Buckets | None = None
+    """Rows become no events, but are distributed to these."""
+    copied_to: str | None = None
+    """Where the file's bytes are, if they were copied: it was looked at then."""
+
+    @property
+    def place(self) -> str:
+        return self.path if self.copied_to is None else self.copied_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +87,19 @@ class PartOutcome:
 
 def read_part(part: FilePart, folder: str | None) -> PartOutcome:
     """Reads a part; with a folder, its events become files there."""
-    made: list[_TableEvents] = []
+    made: list[_TableEvents | BucketWriter] = []
+    good: _TableEvents | BucketWriter
+    bad: _TableEvents | BucketWriter
     try:
         if _is_changed(part):
             return PartOutcome(changed=True)
-        good, bad = _TableEvents(part, part.table, folder), _TableEvents(part, "bad_rows", folder)
+        if part.buckets is None:
+            good, bad = _TableEvents(part, part.table, folder), _TableEvents(part, "bad_rows", folder)
+        else:
+            assert folder is not None
+            good, bad = BucketWriter(part.table, folder, part.buckets), BucketWriter("bad_rows", folder, None)
         made += [good, bad]
-        for rows in read_rows(part.layout, part.shape, part.path, part.first, part.end):
+        for rows in read_rows(part.layout, part.shape, part.place, part.first, part.end):
             if rows.bad and not part.quarantine:
                 return _ended(made, part, _told(min(rows.bad), part))
             if rows.columns and len(rows.numbers):
@@ -95,7 +110,7 @@ def read_part(part: FilePart, folder: str | None) -> PartOutcome:
                 bad.add(_bad_columns(part, broken), BAD_ROWS, numbers, UPSERT)
         if _is_changed(part):
             return _ended(made, part, None)
-        files = tuple((each.table, file) for each in made if (file := each.finish()) is not None)
+        files = tuple((each.table, file) for each in made for file in each.finish())
         return PartOutcome(good.rows, bad.rows, good.held(), bad.held(), files)
     except (Unreadable, ColumnDoesNotFit) as error:
         return _ended(made, part, str(error))
@@ -109,7 +124,7 @@ def read_part(part: FilePart, folder: str | None) -> PartOutcome:
         raise
 
 
-def _ended(made: Sequence[_TableEvents], part: FilePart, problem: str | None) -> PartOutcome:
+def _ended(made: Sequence[_TableEvents | BucketWriter], part: FilePart, problem: str | None) -> PartOutcome:
     """Nothing was taken: the file changed, or else there is a problem with it."""
     for each in made:
         each.drop()
@@ -117,6 +132,8 @@ def _ended(made: Sequence[_TableEvents], part: FilePart, problem: str | None) ->
 
 
 def _is_changed(part: FilePart) -> bool:
+    if part.copied_to is not None:
+        return False
     try:
         found = Path(part.path).stat()
     except OSError:
@@ -153,6 +170,7 @@ class _TableEvents:
         self._parts: list[pa.Table] = []
 
     def add(self, columns: list[pa.Array], schema: pa.Schema, sequences: np.ndarray, op: int) -> None:
+        """Rows, as events of a kind with these numbers."""
         count = len(sequences)
         none = pa.ListArray.from_arrays(
             pa.array(np.zeros(count + 1, dtype=np.int32)), pa.array([], pa.string()), type=ROW_FIELDS[1].type
@@ -170,9 +188,10 @@ class _TableEvents:
         """The events, where no file has them."""
         return pa.concat_tables(self._parts) if self._parts else None
 
-    def finish(self) -> EventsFile | None:
-        """The file, on the disk."""
-        return None if self._file is None else self._file.finish()
+    def finish(self) -> list[EventsFile]:
+        """The file, on the disk, if there are rows."""
+        found = None if self._file is None else self._file.finish()
+        return [] if found is None else [found]
 
     def drop(self) -> None:
         self._parts.clear()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from pyspark.sql.types import StructType
 
 from headgate.capture.files.discovery import Entry
+from headgate.capture.files.loads import FileLoads, begin_loads
 from headgate.capture.files.method import FilesMethod, RunParts
 from headgate.capture.files.tables import BAD_TABLE, FILES_TABLE, open_table
 from headgate.capture.files.taken import TakenFiles
@@ -19,8 +22,11 @@ from headgate.capture.gears.paced_source import PacedSource
 from headgate.capture.source import (
     NO_LOADS,
     Capabilities,
+    FirstLoad,
     Progress,
+    RangeRead,
     Sample,
+    SourceStatus,
     SourceTable,
     TableProblem,
     lost_tables,
@@ -29,6 +35,7 @@ from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 from headgate.config.files import FilesSourceSettings
 from headgate.errors import HeadgateError, HistoryLost, raise_all
+from headgate.ranges.key_set import Value
 
 _LOGGER = logging.getLogger(__name__)
 _WHOLE = timedelta(days=1)
@@ -37,8 +44,6 @@ _WHOLE = timedelta(days=1)
 
 class FilesSource(PacedSource[FilesSourceSettings]):
     """Tables whose rows come in files; implements `Source`."""
-
-    first_loads = NO_LOADS
 
     def __init__(
         self,
@@ -49,19 +54,23 @@ class FilesSource(PacedSource[FilesSourceSettings]):
         clock: Clock,
         run: RunParts,
         progress: Callable[[Progress], None] | None = None,
+        beyond: int = 1 << 30,
     ) -> None:
-        """`declared` has the columns of each table, or None where they are read from its files; `run` reads large files."""
+        """`declared` has the columns of each table, or None where they are read from its files; `run` reads large files. Tables with
+        ranges whose first files have more bytes than `beyond` are loaded range by range."""
         super().__init__(name, settings, log)
         self._declared = declared
         self._clock = clock
         self._run = run
         self._progress = progress
+        self._beyond = beyond
         self._lock = threading.Lock()
         try:
             self._open()
         except HistoryLost as error:
             self.unopened = error
             self._method: FilesMethod | None = None
+            self._loads: FileLoads | None = None
 
     @property
     def tables(self) -> Mapping[str, SourceTable]:
@@ -83,6 +92,16 @@ class FilesSource(PacedSource[FilesSourceSettings]):
         found = {} if self._method is None else self._method.problems
         lost = lost_tables(self.tables, self.log.loss)
         return {**found, **{name: problem.told_for(f"{self.name}.{name}") for name, problem in lost.items()}}
+
+    @property
+    def first_loads(self) -> Mapping[str, FirstLoad]:
+        return NO_LOADS if self._loads is None else self._loads.found
+
+    @property
+    def status(self) -> SourceStatus:
+        loading = None if self._loads is None else self._loads.progress
+        alarms = () if self._loads is None else self._loads.problems
+        return replace(super().status, unloaded=tuple(self.first_loads), loading=loading, alarms=alarms)
 
     def sample(self, since: datetime | None = None) -> Sample:
         return self._opened()[0].sample()
@@ -124,6 +143,42 @@ class FilesSource(PacedSource[FilesSourceSettings]):
                 agent.request(upto, _WHOLE)
             raise_all([error for entry in entries if (error := _failure(entry)) is not None])
 
+    # first loads
+
+    def load(self, tables: Collection[str], is_stopped: Callable[[], bool]) -> None:
+        """Tables that are not loaded range by range are taken file by file, as any later file is."""
+        for table in tables:
+            self._opened_loads().release(table)
+
+    def bounds(self, table: str, column: str, count: int) -> tuple[Value, ...] | None:
+        return self._opened_loads().bounds(table, column, count)
+
+    def distribute(self, table: str, is_stopped: Callable[[], bool]) -> None:
+        self._opened_loads().distribute(table, is_stopped)
+
+    @contextmanager
+    def read_ranges(self, table: str, column: str, is_stopped: Callable[[], bool]) -> Iterator[RangeRead]:
+        yield self._opened_loads().reading(table)
+
+    def mark(self, position: int) -> None:
+        """Behind all that is found by now, and so behind the position."""
+        method, _ = self._opened()
+        self._append(method.enter(next(iter(self._settings.tables)), lambda writer: None))
+
+    def loaded(self, table: str) -> None:
+        self._opened_loads().ranges_read(table)
+
+    def _opened_loads(self) -> FileLoads:
+        self._opened()
+        assert self._loads is not None
+        return self._loads
+
+    def _append(self, entry: Entry) -> None:
+        """Waits until the entry is in the log."""
+        _, agent = self._opened()
+        agent.request(Sample(self._clock.now(), entry.end, timedelta(0), timedelta(0)), _WHOLE)
+        entry.done.result(timeout=0)
+
     def close(self) -> None:
         self.log.release_writers()
         if self._agent is not None:
@@ -147,6 +202,7 @@ class FilesSource(PacedSource[FilesSourceSettings]):
             for name, settings in self._settings.tables.items()
         }
         self._taken.save()
+        begin_loads(tables, self._taken, self.log, self._clock, self._settings.settle, self._beyond)
         self._method = FilesMethod(
             self.name,
             tables,
@@ -157,6 +213,9 @@ class FilesSource(PacedSource[FilesSourceSettings]):
             remember=self._settings.remember,
             run=self._run,
             progress=self._progress,
+        )
+        self._loads = FileLoads(
+            self._method, self._taken, self.log, self._append, self._settings.load_rate, self._progress
         )
         with self._pacing:
             pace = self._settings.pace.for_method(self._settings.capture)

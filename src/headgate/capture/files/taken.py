@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.capture.durable import full_disk_is_named, read_checked, replace_checked
+from headgate.capture.files.first_load import TableLoad
 from headgate.capture.files.listing import FoundFile
 from headgate.errors import HistoryLost, Location
 
@@ -45,6 +46,8 @@ class TakenTable:
     """... and whether all files that were there then have been taken."""
     taken: dict[str, TakenFile] = field(default_factory=dict)
     """By path."""
+    load: TableLoad | None = None
+    """While the first files are loaded range by range, how far that is."""
 
 
 class TakenFiles:
@@ -74,13 +77,15 @@ class TakenFiles:
                 "opened_at": table.opened_at,
                 "loaded": table.loaded,
                 "taken": rows,
-            }
+            } | ({} if table.load is None else {"load": table.load.body()})
         with full_disk_is_named(self._path):
             replace_checked(self._path, json.dumps({"tables": tables}, separators=(",", ":")).encode())
 
     def _read(self, content: dict[str, Any], end: int) -> None:
         for name, found in content["tables"].items():
             table = TakenTable(found["schema"], found["names"], found["opened_at"], found["loaded"])
+            if (load := found.get("load")) is not None and load["position"] <= end:
+                table.load = TableLoad.from_body(load, end)
             for path, size, modified, inode, position, gone_at in found["taken"]:
                 # A file that changed is there twice; the later one counts if the log has it.
                 if position <= end:

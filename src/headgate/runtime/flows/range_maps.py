@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.config.live import LiveProject
-from headgate.config.sources import RangeSettings
+from headgate.config.ranges import RangeSettings
 from headgate.delta.changes import COPY, ROW_HASH
 from headgate.errors import ConfigError, FlowError, Location
 from headgate.ranges.range_map import Kind, RangeMap, kind_of, parse

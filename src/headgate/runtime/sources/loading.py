@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headgate.capture.source import LoadingSource, Progress, RangedSource, Source
+from headgate.capture.source import DistributingSource, LoadingSource, Progress, RangedSource, Source
 from headgate.errors import DefiniteError, HeadgateError, TransientError, UnknownTable
 from headgate.ranges.key_set import ALL, KeySet
 from headgate.ranges.range_map import Ranges
@@ -308,6 +308,8 @@ class Loads:
         if not stage.unread:
             stage.source.loaded(stage.table)
             return
+        if isinstance(stage.source, DistributingSource):
+            stage.source.distribute(stage.table, self._closed.is_set)
         awaited = self._ranges_awaited(stage)
         with self._lock:
             first = frozenset(

@@ -63,7 +63,8 @@ def open_source(
             from headgate.capture.files.source import FilesSource
 
             heard = None if progress is None else partial(progress, name)
-            return FilesSource(name, settings, declared_columns(name, settings), log, clock, run_parts, heard)
+            columns, beyond = declared_columns(name, settings), 1 << 30 if large is None else large.beyond
+            return FilesSource(name, settings, columns, log, clock, run_parts, heard, beyond)
 
 
 def own_tables(settings: SourceSettings) -> tuple[str, ...]:

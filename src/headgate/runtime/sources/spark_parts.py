@@ -1,6 +1,6 @@
 """Reads parts of files as tasks of one Spark job.
 
-    driver     parts (metadata) ──► task: reads its part, writes its events into files of the stream log
+    driver     parts (metadata) ──► task: reads its part, writes its events into files of the stream log, or its rows into buckets
     driver     ◄── the files' names, and what was wrong
 
 What a task runs is pickled whole: executors need PySpark and the same storage, not this package.
@@ -16,11 +16,11 @@ from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.errors import PySparkException
 
 from headgate.capture import columns, events_file
-from headgate.capture.files import layout, part, rows, texts
+from headgate.capture.files import buckets, layout, part, rows, texts
 from headgate.capture.files.part import FilePart, PartOutcome, read_part
 from headgate.errors import TransientError
 
-for module in (columns, events_file, layout, texts, rows, part):
+for module in (columns, events_file, layout, texts, rows, buckets, part):
     register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 __all__ = ["SparkParts"]
