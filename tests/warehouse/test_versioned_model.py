@@ -91,6 +91,7 @@ class Run:
         for job in self.readable():
             found = self.table.lookup((self.spec.lead,), lead_values(self.spec), job, tuple(SCHEMA.names))
             assert canonical(found.to_pylist()) == canonical(self.model.snapshots[job].values())
+            assert self.table.count(job) == len(self.model.snapshots[job])
         self.check_changes()
 
     def check_changes(self) -> None:

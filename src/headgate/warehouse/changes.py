@@ -6,6 +6,7 @@ nothing, so `rows` and `bytes` of a slice of files are upper bounds. Rows in mem
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -81,6 +82,8 @@ class ChangeSet:
     """Which rows of the files count; `rows` and `bytes` are upper bounds then, too."""
     sliced: bool = False
     """Whether files may have rows of other jobs."""
+    growths: tuple[tuple[int, int], ...] = ()
+    """Of the files, by job the sum of the weights; of jobs that are sliced away, too."""
 
     @classmethod
     def of_table(cls, spec: TableSpec, table: pa.Table, after: JobId, upto: JobId) -> ChangeSet:
@@ -92,19 +95,33 @@ class ChangeSet:
         """Rows in the Parquet files of a folder, as Spark wrote them."""
         place = Folder.at(folder)
         rows, size, files = 0, 0, []
+        growths: Counter[int] = Counter()
         for file in place.files():
             if not file.name.endswith(".parquet"):
                 continue
-            path = place.file(file.name)
-            count = footer(path, place).num_rows
-            if count:
-                rows, size = rows + count, size + file.bytes
+            found = footer(place.file(file.name), place)
+            if found.num_rows:
+                rows, size = rows + found.num_rows, size + file.bytes
+                growths.update(_growths(place.file(file.name), place, found))
                 files.append(place.child(file.name).address)
-        return cls(spec.change_schema, after, upto, None, tuple(files), rows, size)
+        return cls(spec.change_schema, after, upto, None, tuple(files), rows, size, growths=tuple(growths.items()))
 
     @property
     def in_memory(self) -> bool:
         return not self.files
+
+    @property
+    def growth(self) -> int:
+        """By how many rows the table grows (of some ranges, for changes in files: at most)."""
+        inside = 0 if self.table is None else int(pc.sum(self.table.column(WEIGHT)).as_py() or 0)
+        if self.within is not None:
+            return inside + self.rows - (0 if self.table is None else self.table.num_rows)
+        return inside + sum(growth for job, growth in self.growths if self.after < job <= self.upto)
+
+    @property
+    def removed(self) -> int:
+        """How many rows are taken away (of some ranges or jobs, for changes in files: at most)."""
+        return self.rows if self.sliced or self.within is not None else (self.rows - self.growth) // 2
 
     @property
     def is_one_job(self) -> bool:
@@ -256,17 +273,50 @@ def find_damaged(paths: list[str], folder: Folder, error: BaseException) -> Exce
     return damaged(", ".join(paths[:3]), error)
 
 
+def growths_of(rows: pa.Table | pa.RecordBatch) -> dict[int, int]:
+    """By job the sum of the weights."""
+    jobs = np.asarray(rows.column(JOB), dtype=np.int64)
+    first = int(jobs.min()) if len(jobs) else 0
+    sums = np.bincount(jobs - first, weights=np.asarray(rows.column(WEIGHT), dtype=np.float64))
+    return {first + int(place): int(sums[place]) for place in np.flatnonzero(sums)}
+
+
+def _growths(path: str, folder: Folder, metadata: pq.FileMetaData) -> dict[int, int]:
+    """The same of a file; unless its footer tells, two columns are read, a piece at a time."""
+    jobs, weights = _footer_bounds(metadata, JOB), _footer_bounds(metadata, WEIGHT)
+    if jobs is not None and weights is not None and jobs[0] == jobs[1] and weights[0] == weights[1]:
+        return {jobs[0]: metadata.num_rows * weights[0]}
+    found: Counter[int] = Counter()
+    try:
+        with pq.ParquetFile(path, filesystem=folder.filesystem) as file:
+            for batch in file.iter_batches(columns=[JOB, WEIGHT]):
+                found.update(growths_of(batch))
+    except (OSError, pa.ArrowException) as error:
+        raise damaged(path, error) from error
+    return found
+
+
 def _bounds(files: tuple[str, ...], column: str) -> tuple[int, int] | None:
     """The least and the greatest value of a whole-number column, as far as the files' footers tell."""
     low, high = [], []
     for file in files:
         folder = Folder.at(file)
-        metadata = footer(folder.path, folder)
-        names = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
-        for number in range(metadata.num_row_groups):
-            found = metadata.row_group(number).column(names[column]).statistics
-            if found is None or not found.has_min_max:
-                return None
-            low.append(int(found.min))
-            high.append(int(found.max))
+        found = _footer_bounds(footer(folder.path, folder), column)
+        if found is None:
+            return None
+        low.append(found[0])
+        high.append(found[1])
+    return (min(low), max(high)) if low else None
+
+
+def _footer_bounds(metadata: pq.FileMetaData, column: str) -> tuple[int, int] | None:
+    """The same of one file that has rows."""
+    low, high = [], []
+    names = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
+    for number in range(metadata.num_row_groups):
+        found = metadata.row_group(number).column(names[column]).statistics
+        if found is None or not found.has_min_max:
+            return None
+        low.append(int(found.min))
+        high.append(int(found.max))
     return (min(low), max(high)) if low else None

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from headgate.delta.changes import JobId
 from headgate.ranges.range_map import Ranges
-from headgate.warehouse.changes import ChangeSet, job_array, slice_jobs
+from headgate.warehouse.changes import ChangeSet, growths_of, job_array, slice_jobs
 from headgate.warehouse.codes import code
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
@@ -125,6 +125,7 @@ class Overlay:
             sum(part.rows for part in parts),
             sum(part.bytes for part in parts),
             sliced=any(part.sliced for part in parts),
+            growths=tuple(growth for part in parts for growth in part.growths),
         )
 
     def code(self, columns: tuple[str, ...], after: JobId, upto: JobId) -> pa.Array:
@@ -230,6 +231,7 @@ def _spill(spec: TableSpec, segment: Segment, folder: Folder) -> Segment:
         (folder.child(path.rsplit("/", 1)[1]).address,),
         table.num_rows,
         folder.filesystem.get_file_info(path).size,
+        growths=tuple(growths_of(table).items()),
     )
     return Segment(changes)
 

@@ -10,10 +10,9 @@ from functools import partial
 from threading import Lock
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from headgate.delta.changes import WEIGHT, JobId
+from headgate.delta.changes import JobId
 from headgate.warehouse.base import Base, FileLimits
 from headgate.warehouse.changes import TooManyRows
 from headgate.warehouse.codes import code
@@ -37,13 +36,9 @@ class SnapshotRows:
         self._lock = Lock()
 
     def count(self, base: Base, overlay: Overlay, job: JobId) -> int:
-        """How many rows the snapshot has (for changes in files: at most)."""
+        """How many rows the snapshot has (of some ranges, for changes in files: at most)."""
         changes = overlay.slice(base.through, job)
-        if changes is None:
-            return base.index.rows
-        inside = 0 if changes.table is None else pc.sum(changes.table.column(WEIGHT)).as_py() or 0
-        held = 0 if changes.table is None else changes.table.num_rows
-        return base.index.rows + int(inside) + changes.rows - held
+        return base.index.rows + (0 if changes is None else changes.growth)
 
     def images(self, base: Base, overlay: Overlay, job: JobId) -> Images:
         """What the changes since the base took and made; the last ones asked for are kept."""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from headgate.delta.changes import WEIGHT, JobId
-from headgate.warehouse.base import Base
+from headgate.warehouse.base import Base, FileLimits
 from headgate.warehouse.bits import bits_of, is_dead
 from headgate.warehouse.changes import ChangeSet, parquet_frame, spark_path
 from headgate.warehouse.codes import code
@@ -29,9 +29,6 @@ from headgate.warehouse.spec import TableSpec
 from headgate.warehouse.staging import Staging
 from headgate.warehouse.storage import Folder
 
-BROADCAST_ROWS = 1 << 20
-"""Keys that went, up to this many, are sent to every executor; more are joined by a shuffle."""
-
 Use = tuple[Base, JobId]
 """The snapshot that uses a staged file."""
 
@@ -39,11 +36,11 @@ Use = tuple[Base, JobId]
 class SnapshotFrames:
     """The frames of one table, whose data files lie in `folder`; `staging` is where it may put rows for executors."""
 
-    def __init__(self, spec: TableSpec, folder: Folder, staging: Staging, local_rows: int) -> None:
+    def __init__(self, spec: TableSpec, folder: Folder, staging: Staging, limits: FileLimits) -> None:
         self._spec = spec
         self._folder = folder
         self._staging = staging
-        self._local_rows = local_rows
+        self._limits = limits
         self._lock = Lock()
         self._frames: dict[tuple[SparkSession, Base, JobId | None], DataFrame] = {}
         self._staged: list[tuple[Use, str]] = []
@@ -76,7 +73,7 @@ class SnapshotFrames:
     def _of_images(self, session: SparkSession, base: Base, images: Images, use: Use) -> DataFrame:
         """The base with rows that went and rows that came, which the driver holds."""
         rows = images.rows
-        if images.dead.num_rows and rows.num_rows > self._local_rows:
+        if images.dead.num_rows and rows.num_rows > self._limits.local_rows:
             new = self._stage(rows.append_column(NEW, pa.repeat(pa.scalar(True), rows.num_rows)), use)
             both = stored_frame(session, self._folder, base.index, self._spec, new)
             return self._without(session, both, images.dead, use)
@@ -102,7 +99,7 @@ class SnapshotFrames:
             )
             images.append(self._without_all(rows, later))
             if dead is not None:
-                later.append((dead, changes.rows))
+                later.append((dead, changes.removed))
         if len(base.index):
             images.append(self._without_all(self._of_base(session, base), later))
         return reduce(DataFrame.union, reversed(images))
@@ -141,20 +138,17 @@ class SnapshotFrames:
         return found
 
     def _without_all(self, rows: DataFrame, dead: Sequence[tuple[DataFrame, int]]) -> DataFrame:
-        """The rows without those of the dead keys; as many parts as fit one broadcast take one join."""
-        together: list[tuple[DataFrame, int]] = []
-        for keys, count in dead:
-            if together and together[-1][1] + count <= BROADCAST_ROWS:
-                before, others = together.pop()
-                keys, count = before.union(keys), others + count
-            together.append((keys, count))
-        for keys, count in together:
-            rows = without(rows, keys, self._spec, small=count <= BROADCAST_ROWS, null_is_dead=None)
-        return rows
+        """The rows without those of the dead keys. As many as the driver may hold are sent to every executor; more are joined by a
+        shuffle, all at once."""
+        if not dead:
+            return rows
+        small = sum(count for _, count in dead) <= self._limits.driver_rows
+        keys = reduce(DataFrame.union, (keys for keys, _ in dead))
+        return without(rows, keys, self._spec, small=small, null_is_dead=None)
 
     def widened(self, spec: TableSpec) -> SnapshotFrames:
         """None of them, for a spec with more columns; staged files are still let go in time."""
-        fresh = SnapshotFrames(spec, self._folder, self._staging, self._local_rows)
+        fresh = SnapshotFrames(spec, self._folder, self._staging, self._limits)
         fresh._staged = self._staged
         return fresh
 
@@ -195,7 +189,7 @@ class SnapshotFrames:
 
     def _of_rows(self, session: SparkSession, rows: pa.Table, schema: StructType, use: Use) -> DataFrame:
         """Rows of the driver as a frame: within the plan when few, else through a staged file."""
-        if rows.num_rows <= self._local_rows:
+        if rows.num_rows <= self._limits.local_rows:
             return local_frame(session, rows, schema)
         return parquet_frame(session, schema, [spark_path(self._stage(rows, use))])
 

@@ -152,7 +152,7 @@ class TableRanges:
     # snapshots
 
     def count(self, job: JobId) -> int:
-        """How many rows the snapshot has (for changes in files: at most)."""
+        """How many rows the snapshot has (of some ranges, for changes in files: at most)."""
         return self._readings.rows.count(*self._snapshot(job), job)
 
     def changed(self, after: JobId, upto: JobId) -> bool:

@@ -57,7 +57,7 @@ class VersionedState:
 
     def new_readings(self) -> Readings:
         folder, limits = self.store.folder, self.limits
-        frames = SnapshotFrames(self.spec, folder, self.staging, limits.local_rows)
+        frames = SnapshotFrames(self.spec, folder, self.staging, limits)
         found = Readings(SnapshotRows(self.spec, folder, limits), frames)
         with self.lock:
             self._readings.append(found)
