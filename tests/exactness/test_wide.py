@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -210,6 +211,7 @@ def _read_spill_and_fold(found: World, driver: Driver) -> None:
     found.materialize()
     found.commit(*(Update("l", {"id": n, "v": 8}) for n in range(0, 900, 2)))
     found.check(found.bring_all())
+    assert all(tables.get("s.l").count(JobId(job)) == 900 for job in (1, 2)), "changes in files are counted by weight"
     assert driver.most("") < FEW_ROWS, driver.found
     found.way = Way.NARROW
     for step in range(3):
@@ -222,6 +224,50 @@ def _read_spill_and_fold(found: World, driver: Driver) -> None:
     found.materialize()
     found.check(5)
     assert driver.most("VersionedTable.") <= FEW_ROWS, driver.found
+
+
+def test_a_wide_lookup_reads_only_the_row_groups_and_columns_that_its_keys_need(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wide_inputs, "ROWS_PER_CHANGE", 0)
+    monkeypatch.setattr(wide_inputs, "MANY_ROWS", 0)
+    joined = View("joined", "SELECT a.id, b.w FROM s.l a JOIN s.r b ON a.k = b.id")
+    found = world(TABLES, views=[joined], limits={"small_table_rows": 1})
+    main = found.warehouse._engine.tables.get("s.r").main
+    main.limits = replace(main.limits, rows_per_group=100)
+    found.step(*(Insert("r", {"id": number, "k": 1, "w": number}) for number in range(5_000)))
+    found.materialize()
+    assert len(main.newest_index) == 1, "the table is one file of many row groups"
+    found.way = Way.WIDE
+    # Keys lie in three row groups.
+    found.commit(*(Insert("l", {"id": 9_000 + key, "k": key, "v": 1}) for key in (5, 95, 2_050, 4_903)))
+    plans: list[str] = []
+    to_files = Batch.to_files
+
+    def noting(batch: Batch, frame: DataFrame) -> str:
+        plans.append(frame._jdf.queryExecution().executedPlan().toString())
+        return to_files(batch, frame)
+
+    monkeypatch.setattr(Batch, "to_files", noting)
+    before = _stages(found)
+    job = found.bring_all()
+    read = sum(rows for stage, rows in _stages(found).items() if stage > max(before))
+    assert 300 <= read < 600, read
+    assert any("ReadSchema: struct<id:int,w:int>" in plan for plan in plans), plans
+    assert not any("k:bigint" in plan for plan in plans), plans
+    found.check(job)
+
+
+def _stages(world: World) -> dict[int, int]:
+    """The latest stages of Spark, and how many rows of files their tasks have read."""
+    context = world.spark.sparkContext
+    assert context._jsc is not None and context._gateway is not None
+    spark, nothing = context._jsc.sc(), context._gateway.jvm.java.util.ArrayList()
+    spark.listenerBus().waitUntilEmpty()
+    quantiles = context._gateway.new_array(context._gateway.jvm.double, 0)
+    stages = spark.statusStore().stageList(nothing, False, False, quantiles, nothing)
+    found = (stages.apply(place) for place in range(stages.size()))
+    return {stage.stageId(): stage.inputRecords() for stage in found}
 
 
 def test_a_lookup_in_files_that_must_not_miss_names_the_fact(world: MakeWorld) -> None:

@@ -3,23 +3,28 @@
     keys   ..|||||||.................|.............||||||||||||..      ranges  [ ]   []   [  ]
 
 Each of many equal parts between the lowest and the highest key tells its own lowest and highest. The driver gets these, and joins
-neighbours that lie close: one range is left of keys that are scattered all over.
+neighbours between which no row group can lie: one range is left of keys that are scattered all over.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from pyspark.sql.types import DataType, DateType, IntegralType, TimestampType
 
 from headgate.dataflow.relation import quoted
 from headgate.runtime.tables.batch_views import BatchViews
 
-_PARTS = 64
-_LEAST_GAP = 0.02
-"""Of the distance between lowest and highest: gaps from here on are left out of the ranges."""
+_PARTS = 512
+_MOST_RANGES = 32
+"""Each is a comparison for every row that is read: of more, those join that lie closest."""
 
 
-def within_ranges(views: BatchViews, keys: str, key: str, kind: DataType, column: str) -> str | None:
-    """A condition on a column of a table, of the same kind, that holds for every row with one of the keys; None for any row."""
+def within_ranges(views: BatchViews, keys: str, key: str, kind: DataType, column: str, groups: int) -> str | None:
+    """A condition on a column of a table, of the same kind, that holds for every row with one of the keys; None for any row.
+
+    The table has about so many row groups in the order of the column.
+    """
     if isinstance(kind, IntegralType):
         number, literal = f"CAST({quoted(key)} AS BIGINT)", "{}L"
     elif isinstance(kind, DateType):
@@ -38,20 +43,17 @@ def within_ranges(views: BatchViews, keys: str, key: str, kind: DataType, column
         if low is not None
     )
     parts = [f"{column} IS NULL"]
-    for low, high in merged(found):
+    for low, high in merged(found, groups):
         parts.append(f"{column} BETWEEN {literal.format(low)} AND {literal.format(high)}")
     return f"({' OR '.join(parts)})"
 
 
-def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sorted ranges, those joined that lie close."""
+def merged(ranges: list[tuple[int, int]], groups: int) -> list[tuple[int, int]]:
+    """Sorted ranges, those joined between which, as far as values lie evenly, there is no whole row group."""
     if not ranges:
         return []
-    least = _LEAST_GAP * (ranges[-1][1] - ranges[0][0])
-    found = [ranges[0]]
-    for low, high in ranges[1:]:
-        if low - found[-1][1] > least:
-            found.append((low, high))
-        else:
-            found[-1] = (found[-1][0], high)
-    return found
+    least = (ranges[-1][1] - ranges[0][0]) / max(1, groups)
+    gaps = [(after[0] - before[1], place) for place, (before, after) in enumerate(pairwise(ranges), 1)]
+    widest = sorted(gaps, reverse=True)[: _MOST_RANGES - 1]
+    cuts = [0, *sorted(place for gap, place in widest if gap > least), len(ranges)]
+    return [(ranges[start][0], ranges[end - 1][1]) for start, end in pairwise(cuts)]

@@ -166,9 +166,10 @@ class WideInputs(Inputs):
             else self.views.arranged(copy, self.batch.after)
         )
         within = None
-        if lead and table.count(self.batch.after) >= max(MANY_ROWS, SKIPPED_PER_CHANGE * self.changed_rows):
-            key = keys[lead]
-            within = within_ranges(self.views, found.view, key, found.types[key], f"w.{quoted(lead)}")
+        rows = table.count(self.batch.after)
+        if lead and rows >= max(MANY_ROWS, SKIPPED_PER_CHANGE * self.changed_rows):
+            key, groups = keys[lead], rows // table.main.limits.rows_per_group
+            within = within_ranges(self.views, found.view, key, found.types[key], f"w.{quoted(lead)}", groups)
         hashable = all(
             _is_hashed_alike(table.spec.schema[one].dataType, found.types[other]) for one, other in keys.items()
         )
