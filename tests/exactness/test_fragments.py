@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from headgate.runtime.reading import evaluated
 from tests.exactness.conftest import MakeWorld
 from tests.exactness.model import Delete, Insert, Table, Update
 from tests.exactness.world import View
@@ -33,8 +36,12 @@ def test_fragments_are_exact_at_every_job(world: MakeWorld) -> None:
     found.step(Update("t", {"id": 1, "g": "a", "n": 3}))
 
 
-def test_a_function_of_context_is_evaluated_once_per_job(world: MakeWorld) -> None:
-    found = world(TABLES, views=[View("stamped", "SELECT id, now() AS at, rand() AS r FROM s.t")])
+@pytest.mark.parametrize("few_rows", [5_000, 1])
+def test_a_function_of_context_is_evaluated_once_per_job(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch, few_rows: int
+) -> None:
+    monkeypatch.setattr(evaluated, "FEW_ROWS", few_rows)
+    found = world(TABLES, views=[View("stamped", "SELECT id, now() AS at, rand() AS r, NULL AS none FROM s.t")])
     found.commit(Insert("t", {"id": 1}), Insert("t", {"id": 2}))
     job = found.refresh()
     first = found.rows("stamped", job)

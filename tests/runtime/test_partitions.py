@@ -159,7 +159,21 @@ def test_columns_may_share_a_name(reading: Reading) -> None:
     assert found.schema.names == ["x.y", "x.y", "nothing"]
 
 
-def test_without_a_limit_or_when_the_plan_is_small_rows_are_collected_as_pyspark_does(reading: Reading) -> None:
+def test_all_rows_of_a_large_table_wait_in_files(reading: Reading, tmp_path: Path) -> None:
+    session = reading.sessions.query
+    rows = FEW_BYTES // 8 + 1_000
+    # Numbers that cannot be packed: Spark expects as many bytes as the files have.
+    session.sql(f"SELECT xxhash64(id) AS x FROM range(0, {rows}, 1, 2)").write.parquet(str(tmp_path / "large"))
+    session.read.parquet(str(tmp_path / "large")).createOrReplaceTempView("large")
+    try:
+        found = reading("SELECT x FROM large", ReadLimit())
+    finally:
+        session.catalog.dropTempView("large")
+    assert found.rows == rows and len(reading.files) >= 2
+    assert max(batch.nbytes for batch in found) < 2 << 20
+
+
+def test_all_rows_of_little_or_of_a_small_plan_are_collected_as_pyspark_does(reading: Reading) -> None:
     assert reading("SELECT CAST(id AS STRING) AS x FROM range(100000)", ReadLimit()).to_arrow().num_rows == 100_000
     assert reading("SELECT SUM(id) AS x FROM range(100000)").to_arrow().to_pylist() == [{"x": 4_999_950_000}]
     assert reading.done == 2 and not reading.folder.exists()

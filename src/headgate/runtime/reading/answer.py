@@ -21,7 +21,7 @@ from headgate.runtime.reading.query_work import DeadlineExceeded, Interruption
 from headgate.runtime.reading.reads import AnswerRows
 from headgate.runtime.reading.result import PickedResult, Result
 from headgate.runtime.reading.spark_reading import SparkReading
-from headgate.runtime.spark.partitions import Batches, ReadLimit
+from headgate.runtime.spark.partitions import Batches, ReadLimit, reads_little
 from headgate.runtime.spark.problems import query_problem
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.storage import Folder
@@ -85,10 +85,15 @@ class SnapshotAnswer:
         return self._finalizer.alive
 
     def collect(self) -> list[Row]:
-        """All rows in this program's memory, and in Spark's before."""
+        """All rows in this program's memory; of large answers, Spark hands over a part after the other."""
+
+        def collect() -> list[Row]:
+            found = self._result.frame
+            return found.collect() if reads_little(found) else list(found.toLocalIterator(prefetchPartitions=True))
+
         with self._timed() as until, self._rows.counted():
             frame = None if isinstance(self._result, PickedResult) else self._result.frame
-            return self._reading.work.run(lambda: self._result.frame.collect(), self._interruption, until, frame)
+            return self._reading.work.run(collect, self._interruption, until, frame)
 
     def to_arrow(self) -> pa.Table:
         """All rows as an Arrow table."""
@@ -97,8 +102,8 @@ class SnapshotAnswer:
     def read(self, limit: ReadLimit | None = None) -> Batches:
         """The rows in Arrow batches, which are read no further than the limit and outlive the answer.
 
-        With a limit, what is large waits in files; without one, Spark hands over all rows at once. The open answers to the same
-        query at the same snapshot are read once.
+        What is large waits in files: Spark's driver never holds it. The open answers to the same query at the same snapshot are
+        read once.
         """
         limit = limit or ReadLimit()
         if isinstance(self._result, PickedResult):

@@ -82,7 +82,7 @@ class Reader:
     def begin(self, sessions: SparkSessions, reading: SparkReading) -> None:
         """Spark is there: from now on queries can be read."""
         self._session = sessions.query
-        self._snapshots.begin(sessions.query)
+        self._snapshots.begin(sessions.query, reading.scratch)
         self._reading = reading
         self._parser = SparkParser(sessions.query)
         self.kept.begin(sessions, reading)

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Collection, Hashable, Mapping
 from contextlib import suppress
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.dataflow.graph import Scan
@@ -16,13 +15,14 @@ from headgate.errors import SnapshotGone
 from headgate.ranges.key_set import ALL, KeySet
 from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.flows import FlowPlan, RunningFlow
+from headgate.runtime.reading.evaluated import EvaluatedRows
 from headgate.runtime.reading.query_work import Interruption, Turn
+from headgate.runtime.spark.scratch import Scratch
 from headgate.runtime.spark.views import Views
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import Tables
 from headgate.sql.names import substituted
-from headgate.warehouse.local import local_frame
 from headgate.warehouse.table_ranges import Pin
 
 
@@ -36,11 +36,12 @@ class Snapshots:
         self.abandoned: deque[Views] = deque()
         """Views of snapshots that were let go without a call of Spark: closed with the next one that is released."""
         self._evaluating = Turn()
-        self._evaluated: dict[tuple[str, str, JobId], pa.Table] = {}
+        self._evaluated: dict[tuple[str, str, JobId], EvaluatedRows] = {}
 
-    def begin(self, session: SparkSession) -> None:
+    def begin(self, session: SparkSession, scratch: Scratch) -> None:
         """Spark is there: from now on tables can be read."""
         self.session = session
+        self._scratch = scratch
 
     def pin(self, names: Collection[str], job: JobId, keys: Mapping[str, KeySet]) -> Snapshot:
         """The tables at a job, kept until the snapshot is released; of tables with ranges those that hold the keys."""
@@ -65,9 +66,8 @@ class Snapshots:
         assert plan.fragment is not None
         snapshot.definitions.append(plan.fingerprint)
         place = (plan.name, plan.fingerprint, job)
-        schema = plan.entry.schema
         if place in self._evaluated:
-            return local_frame(self.session, self._evaluated[place], schema)
+            return snapshot.read(self._evaluated[place])
         mapping = {}
         for name, node in plan.fragment.inputs:
             if isinstance(node, Scan):
@@ -79,8 +79,8 @@ class Snapshots:
                 mapping[name] = f"(SELECT {column_list(node.columns)} FROM {rows})"
         frame = self.session.sql(substituted(plan.fragment.sql, mapping))
         if plan.fragment.context:
-            self._evaluated[place] = frame.toArrow()
-            return local_frame(self.session, self._evaluated[place], schema)
+            self._evaluated[place] = EvaluatedRows(frame, plan.entry.schema, self._scratch)
+            return snapshot.read(self._evaluated[place])
         return frame
 
     def forget_before(self, job: JobId) -> None:
@@ -106,6 +106,7 @@ class Snapshot:
         self._named: dict[tuple[str, ...], str] = {}
         self.definitions: list[str] = []
         """Of what is not stored but run for the query."""
+        self._evaluated: list[EvaluatedRows] = []
         self.stored: dict[str, StoredTable] = {}
         """By name the pinned tables whose rows are stored, or the ranges of them that are read."""
 
@@ -157,6 +158,11 @@ class Snapshot:
         self._named[place] = self.views.of_frame(frame.select(*[quoted(column) for column in shown]))
         return self._named[place]
 
+    def read(self, rows: EvaluatedRows) -> DataFrame:
+        """Rows of a fragment, which stay as long as the snapshot."""
+        self._evaluated.append(rows)
+        return rows.frame(self._snapshots.session)
+
     def same(self, text: str) -> Hashable:
         """Equal for queries that have the same rows: what is built anew has other bases, or another definition."""
         return text, self.job, tuple(pin.base for pin in self._pins), tuple(self.definitions)
@@ -178,3 +184,4 @@ class Snapshot:
         for pin in self._pins:
             pin.release()
         self._pins.clear()
+        self._evaluated.clear()

@@ -15,9 +15,9 @@ class SparkReading:
 
     def __init__(self, sessions: SparkSessions, scratch: Scratch) -> None:
         self.work = QueryWork(sessions.context, sessions.health, sessions.execution)
-        self._scratch = scratch
+        self.scratch = scratch
 
     def read(self, frame: DataFrame, limit: ReadLimit) -> Batches:
         """Reads in the calling thread, which is one of `work`."""
-        folder = self._scratch.new()
-        return read_partitions(frame, limit, folder, lambda: self._scratch.done([folder]))
+        folder = self.scratch.new()
+        return read_partitions(frame, limit, folder, lambda: self.scratch.done([folder]))

@@ -1,6 +1,6 @@
 """An answer's rows on their way from Spark: Arrow batches of bounded size, of which neither Spark nor this process holds many.
 
-    without a limit, or small by its plan     as PySpark collects them, within spark.driver.maxResultSize
+    small by its plan, or all rows of little  as PySpark collects them
     else, few rows of narrow columns          the same: every task ends before it has more than its share of FEW_BYTES
     else, a task per partition                few bytes: the task's result        (partition_task)
                                               more: a file of the answer's folder
@@ -129,7 +129,7 @@ def read_partitions(frame: DataFrame, limit: ReadLimit, folder: Path, done: Call
 
     try:
         schema = to_arrow_schema(frame.schema, timezone="UTC")
-        if limit == ReadLimit() or _is_small(frame):
+        if (limit == ReadLimit() and reads_little(frame)) or _is_small(frame):
             rows = frame.toArrow()
             parts = [AnswerPart(rows.num_rows, rows.nbytes, rows)]
         else:
@@ -145,7 +145,13 @@ def read_partitions(frame: DataFrame, limit: ReadLimit, folder: Path, done: Call
         raise
 
 
+def reads_little(frame: DataFrame) -> bool:
+    """Whether what Spark expects of the plan is few bytes."""
+    return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()) <= FEW_BYTES
+
+
 def _is_small(frame: DataFrame) -> bool:
+    """Whether the plan promises few rows of fixed width."""
     if not all(isinstance(field.dataType, _FIXED_WIDTH) for field in frame.schema):
         return False
     most = frame._jdf.queryExecution().analyzed().maxRows()
