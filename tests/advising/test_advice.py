@@ -56,9 +56,11 @@ def charge(warehouse: Warehouse, flow: str, as_written: float, incremental: floa
     for node in walk(costs.graph.root):
         share = 1.0 if node is costs.graph.root else 0.1
         for _ in range(200):
-            ways.took(f"{costs.table_of(node)} as written", Way.RECOMPUTE, costs.rows, share * as_written)
+            name, scanned = costs.table_of(node), costs.rows
+            ways.took(f"{name} as written", Way.RECOMPUTE, scanned, share * as_written, scanned=scanned)
             for way in Way:
-                ways.took(costs.table_of(node), way, 1 if way is not Way.RECOMPUTE else costs.rows, share * incremental)
+                rows = 1 if way is not Way.RECOMPUTE else scanned
+                ways.took(name, way, rows, share * incremental, scanned=scanned)
 
 
 def behind_join(warehouse: Warehouse, flow: str) -> str:

@@ -30,7 +30,7 @@ from headgate.dataflow.graph import (
 )
 from headgate.dataflow.reference import plain_sql
 from headgate.dataflow.typed_graph import TypedGraph
-from headgate.runtime.stages.ways import EXPECTED, Way, Ways
+from headgate.runtime.stages.ways import Way, Ways, expected
 from headgate.runtime.tables.batch_views import BatchViews
 from headgate.runtime.tables.stored import StoredTable
 
@@ -95,7 +95,7 @@ class OperatorCosts:
             text = plain_sql(node, tables.__getitem__, self.graph.sensitive)
             # The first run compiles.
             seconds = min(_run(views, text) for _ in range(2))
-            self._ways.took(self._written_name(node), Way.RECOMPUTE, self.rows, seconds)
+            self._ways.took(self._written_name(node), Way.RECOMPUTE, self.rows, seconds, scanned=self.rows)
 
     def fragment(self) -> CostFragment:
         return self._fragment(self.graph.root)
@@ -159,7 +159,7 @@ class OperatorCosts:
         found = [
             seconds
             for way in Way
-            if (seconds := self._ways.measured(self.table_of(node), way, self._rows_for(way))) is not None
+            if (seconds := self._ways.measured(self.table_of(node), way, self.rows, self.changed_rows)) is not None
         ]
         return min(found) if found else None
 
@@ -169,10 +169,7 @@ class OperatorCosts:
         for node in reversed(self._nodes[:-1]):
             if (found := self._measured_incremental(node)) is not None:
                 return found * self._work[root] / self._work[node]
-        return min(EXPECTED[way].seconds(self._rows_for(way)) for way in (Way.NARROW, Way.WIDE))
-
-    def _rows_for(self, way: Way) -> int:
-        return self.rows if way is Way.RECOMPUTE else self.changed_rows
+        return min(expected(way, self.rows).seconds(self.changed_rows) for way in (Way.NARROW, Way.WIDE))
 
     def _shared(self, measured: Callable[[Node], float | None], whole: float) -> dict[Node, float]:
         """Seconds up to each operator: as measured, else its part of the whole by work; never less than up to its inputs."""

@@ -105,7 +105,8 @@ class ViewStage:
         if way is Way.RECOMPUTE:
             for job in range(after + 1, upto + 1):
                 self._recompute(JobId(job - 1), JobId(job), batch)
-            batch.factory.ways.took(self.name, way, whole, batch.share * (time.monotonic() - began) / (upto - after))
+            seconds = batch.share * (time.monotonic() - began) / (upto - after)
+            batch.factory.ways.took(self.name, way, whole, seconds, scanned=whole)
             return
         if way is Way.NARROW:
             try:
@@ -115,11 +116,12 @@ class ViewStage:
                 widened = time.monotonic()
                 self._widely(after, upto, rows, batch)
                 # To begin narrow took both.
-                batch.factory.ways.took(self.name, Way.NARROW, rows, batch.share * (time.monotonic() - began))
+                seconds = batch.share * (time.monotonic() - began)
+                batch.factory.ways.took(self.name, Way.NARROW, rows, seconds, scanned=whole)
                 began = widened
         else:
             self._widely(after, upto, rows, batch)
-        batch.factory.ways.took(self.name, way, rows, batch.share * (time.monotonic() - began))
+        batch.factory.ways.took(self.name, way, rows, batch.share * (time.monotonic() - began), scanned=whole)
 
     def _narrowly(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:
         shared = self._shared(after, upto, rows, batch)

@@ -5,7 +5,8 @@
     recompute   the query as written, at each job, and the difference from what the table holds
 
 Of a view, the way that takes least time is chosen. What a way takes is a line, so many seconds and so many for each row, which is
-fitted to what the stage's batches took; rows are the changed ones, and those that the query reads where it is recomputed. A replica
+fitted to what the stage's batches took; rows are the changed ones, and those that the query reads where it is recomputed. A wide
+batch scans the tables that it reads: before it is known how long that takes, it is expected by their rows. A replica
 is narrow wherever it can be, and its dimensions take its way. Rows in the driver are bounded: of more, a batch is never narrow.
 """
 
@@ -56,12 +57,19 @@ class Line:
         return self.fixed + self.per_row * rows
 
 
-EXPECTED: Mapping[Way, Line] = {
-    Way.NARROW: Line(0.2, 40e-6),
-    Way.WIDE: Line(3.0, 10e-6),
-    Way.RECOMPUTE: Line(1.2, 8e-6),
+_EXPECTED: Mapping[Way, Line] = {
+    Way.NARROW: Line(0.2, 16e-6),
+    Way.WIDE: Line(0.5, 4e-6),
+    Way.RECOMPUTE: Line(0.6, 2e-6),
 }
-"""What a view takes of which nothing is known."""
+_PER_SCANNED_ROW = 0.6e-6
+"""What each row of its tables adds to a wide batch."""
+
+
+def expected(way: Way, scanned: float) -> Line:
+    """What a view takes of which nothing is known; its tables have so many rows."""
+    found = _EXPECTED[way]
+    return replace(found, fixed=found.fixed + _PER_SCANNED_ROW * scanned) if way is Way.WIDE else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +106,19 @@ class StageCosts:
 
     fits: Mapping[Way, Fit] = field(default_factory=dict)
 
-    def with_one(self, way: Way, rows: float, seconds: float) -> StageCosts:
-        return StageCosts({**self.fits, way: self.fits.get(way, Fit()).with_one(EXPECTED[way], rows, seconds)})
+    def with_one(self, way: Way, rows: float, seconds: float, scanned: float) -> StageCosts:
+        fit = self.fits.get(way, Fit())
+        return StageCosts({**self.fits, way: fit.with_one(expected(way, scanned), rows, seconds)})
 
-    def estimate(self, way: Way, rows: float) -> float:
-        """The seconds of a batch. What other ways took before the first row, beyond what is expected, this one takes as well."""
-        others = [(EXPECTED[other], fit) for other, fit in self.fits.items() if other != way]
+    def estimate(self, way: Way, rows: float, scanned: float) -> float:
+        """The seconds of a batch over tables of so many rows.
+
+        What other ways took before the first row, beyond what is expected, this one takes as well.
+        """
+        others = [(expected(other, scanned), fit) for other, fit in self.fits.items() if other != way]
         delay = max([0.0, *(fit.line(before).fixed - before.fixed for before, fit in others)])
-        expected = replace(EXPECTED[way], fixed=EXPECTED[way].fixed + delay)
-        return self.fits.get(way, Fit()).line(expected).seconds(rows)
+        line = expected(way, scanned)
+        return self.fits.get(way, Fit()).line(replace(line, fixed=line.fixed + delay)).seconds(rows)
 
     def body(self) -> dict[str, Any]:
         return {way: astuple(fit) for way, fit in self.fits.items()}
@@ -146,8 +158,8 @@ class Ways:
                 choice = WayChoice(self.forced, _FORCED)
             else:
                 learnt = self._learnt.get(stage, StageCosts())
-                seconds = {way: learnt.estimate(way, rows) for way in (Way.NARROW, Way.WIDE)}
-                seconds[Way.RECOMPUTE] = jobs * learnt.estimate(Way.RECOMPUTE, recomputed_rows)
+                seconds = {way: learnt.estimate(way, rows, recomputed_rows) for way in (Way.NARROW, Way.WIDE)}
+                seconds[Way.RECOMPUTE] = jobs * learnt.estimate(Way.RECOMPUTE, recomputed_rows, recomputed_rows)
                 choice = cheapest(seconds, rows, self.most_rows)
             self.last[stage] = choice
             return choice
@@ -186,13 +198,14 @@ class Ways:
         """The seconds of a job in each way; `rows` are those that the query as written reads."""
         with self._lock:
             learnt = self._learnt.get(stage, StageCosts())
-        return {way: learnt.estimate(way, rows if way is Way.RECOMPUTE else changed_rows) for way in Way}
+        return {way: learnt.estimate(way, rows if way is Way.RECOMPUTE else changed_rows, rows) for way in Way}
 
-    def measured(self, stage: str, way: Way, rows: float) -> float | None:
-        """The seconds of a batch as batches of that stage and way took; None where there were none."""
+    def measured(self, stage: str, way: Way, rows: int, changed_rows: int) -> float | None:
+        """The seconds of a job as batches of that stage and way took; None where there were none."""
         with self._lock:
             fit = self._learnt.get(stage, StageCosts()).fits.get(way)
-        return None if fit is None else fit.line(EXPECTED[way]).seconds(rows)
+        taken = rows if way is Way.RECOMPUTE else changed_rows
+        return None if fit is None else fit.line(expected(way, rows)).seconds(taken)
 
     def average(self, stage: str, way: Way, rows: float) -> float | None:
         """The seconds that batches of that stage and way took, in proportion to their rows; None where there were none.
@@ -203,10 +216,10 @@ class Ways:
             fit = self._learnt.get(stage, StageCosts()).fits.get(way)
         return None if fit is None else fit.seconds / max(fit.weight, fit.rows) * max(1.0, rows)
 
-    def took(self, stage: str, way: Way, rows: int, seconds: float) -> None:
-        """Tells what a batch took; of a recomputation the rows that the query read."""
+    def took(self, stage: str, way: Way, rows: int, seconds: float, *, scanned: int) -> None:
+        """Tells what a batch took; of a recomputation the rows are those that the query read, which `scanned` is of any batch."""
         with self._lock:
-            self._learnt[stage] = self._learnt.get(stage, StageCosts()).with_one(way, rows, seconds)
+            self._learnt[stage] = self._learnt.get(stage, StageCosts()).with_one(way, rows, seconds, scanned)
 
     def keep(self) -> None:
         """Writes what was learnt, if there is something new."""
