@@ -35,7 +35,7 @@ def server() -> Iterator[PostgresServer]:
 def test_the_service_runs_on_a_cluster_and_outlives_an_executor_and_a_worker(
     server: PostgresServer, tmp_path: Path
 ) -> None:
-    rows = 1_000_000
+    rows = 500_000
     server.execute(f"INSERT INTO sales SELECT i, i % 10, i FROM generate_series(1, {rows}) i")
     with StandaloneCluster(tmp_path) as cluster:
         project = tmp_path / "shop"
@@ -68,14 +68,18 @@ def test_the_service_runs_on_a_cluster_and_outlives_an_executor_and_a_worker(
             after = (rows - 10, sum(range(rows - 9)) + 100)
             assert sold(project) == after
 
-            # All rows change: both flows take a job that only executors read, and one of these is killed when it has begun.
-            server.execute("UPDATE sales SET amount = amount + 7, item = (item + 1) % 10")
+            # A million changes in one job: only executors read them for both flows, and one of these is killed when it has begun.
+            first, end = 1_000_001, 2_000_001 - after[0]
+            server.execute(
+                "UPDATE sales SET amount = amount + 7, item = (item + 1) % 10;"
+                f"INSERT INTO sales SELECT i, i % 10, i FROM generate_series({first}, {end - 1}) i"
+            )
             done = cluster.tasks(0)
             with ThreadPoolExecutor(1) as threads:
                 asked = threads.submit(sold, project)
                 eventually(lambda: cluster.tasks(0) > done)
                 cluster.kill_executor(0)
-                after = (rows - 10, after[1] + 7 * (rows - 10))
+                after = (1_000_000, after[1] + 7 * after[0] + sum(range(first, end)))
                 assert asked.result() == after
             told = json.loads(headgate("history", "--project", str(project), "--json").stdout)
             ways = {stage: way for job in told["jobs"] for stage, way in job["ways"].items()}
@@ -84,7 +88,7 @@ def test_the_service_runs_on_a_cluster_and_outlives_an_executor_and_a_worker(
             cluster.kill(0)
             assert sold(project) == after
             server.execute("INSERT INTO sales SELECT i, 3, 5 FROM generate_series(2000001, 2005000) i")
-            assert sold(project) == (rows - 10 + 5000, after[1] + 25_000)
+            assert sold(project) == (after[0] + 5000, after[1] + 25_000)
         finally:
             code = stop(process)
         assert code == 0, (project / "log").read_text()

@@ -234,7 +234,7 @@ def test_a_wide_lookup_reads_only_the_row_groups_and_columns_that_its_keys_need(
     joined = View("joined", "SELECT a.id, b.w FROM s.l a JOIN s.r b ON a.k = b.id")
     found = world(TABLES, views=[joined], limits={"small_table_rows": 1})
     main = found.warehouse._engine.tables.get("s.r").main
-    main.limits = replace(main.limits, rows_per_group=100)
+    main._state.limits = replace(main.limits, rows_per_group=100)
     found.step(*(Insert("r", {"id": number, "k": 1, "w": number}) for number in range(5_000)))
     found.materialize()
     assert len(main.newest_index) == 1, "the table is one file of many row groups"
