@@ -144,7 +144,12 @@ def test_changed_files_are_applied_while_the_service_runs(shop: Path, capfd: Cap
     asked = ["apply", "--project", str(shop)]
     assert run([*asked, "--dry-run", "--diff"]) == 0
     out = capfd.readouterr().out
-    assert "+ dear  new: built from " in out and " rows come, 0 go  [" in out and "1 other flow untouched\n" in out
+    assert (
+        "+ dear  new: built from " in out
+        and "; rows added " in out
+        and ", removed 0  [" in out
+        and "1 other flow untouched\n" in out
+    )
     assert run(["query", "SELECT COUNT(*) AS n FROM dear", "--project", str(shop)]) == 1
     assert run([*asked, "--yes"]) == 0
     assert capfd.readouterr().out.endswith("\napplied\n")

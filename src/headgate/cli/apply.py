@@ -113,5 +113,5 @@ def _told(flow: Mapping[str, Any]) -> str:
     why = f", because of {', '.join(flow['because_of'])}" if flow["because_of"] else ""
     rows = ""
     if flow["rows_added"] is not None:
-        rows = f"; {flow['rows_added']:,} rows come, {flow['rows_removed']:,} go"
+        rows = f"; rows added {flow['rows_added']:,}, removed {flow['rows_removed']:,}"
     return f"{flow['kind']}{why}: built from {read}{rows}  [{flow['where']}]"

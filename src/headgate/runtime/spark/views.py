@@ -47,12 +47,15 @@ class Views:
 
     def of_rows(self, rows: pa.Table, schema: StructType) -> str:
         """A view of Arrow rows; the columns take the schema's types, by position."""
+        # Several threads may make views here at the same time.
         if self._collector is not None:
-            self._rows.append(self._collector.rows.add(rows, schema))
-            return self._rows[-1]
-        self._frames.append(fresh_name())
-        as_view(self.session, rows, schema, self._frames[-1])
-        return self._frames[-1]
+            name = self._collector.rows.add(rows, schema)
+            self._rows.append(name)
+            return name
+        name = fresh_name()
+        self._frames.append(name)
+        as_view(self.session, rows, schema, name)
+        return name
 
     def of_rows_later(self, rows: pa.Table, schema: StructType) -> str:
         """As `of_rows`, while the caller goes on."""
@@ -64,9 +67,10 @@ class Views:
         return name
 
     def of_frame(self, frame: DataFrame) -> str:
-        self._frames.append(fresh_name())
-        register(frame, self._frames[-1])
-        return self._frames[-1]
+        name = fresh_name()
+        self._frames.append(name)
+        register(frame, name)
+        return name
 
     def sql(self, text: str) -> DataFrame:
         """The query as a frame."""
