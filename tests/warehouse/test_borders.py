@@ -6,20 +6,20 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.warehouse.borders import Piece, borders, part_text
+from headgate.warehouse.borders import RowsBetween, borders, part_text
 
 
 def test_pieces_side_by_side_are_cut_into_equal_parts() -> None:
-    pieces = [Piece(0, 99, 1_000), Piece(100, 199, 3_000)]
+    pieces = [RowsBetween(0, 99, 1_000), RowsBetween(100, 199, 3_000)]
     assert borders(pieces, 4) == [100, 133, 166]
 
 
 def test_new_rows_behind_all_others_are_spread_over_parts_too() -> None:
-    assert borders([Piece(0, 9_999, 1_000), Piece(10_000, 19_999, 3_000)], 4) == [10_000, 13_333, 16_666]
+    assert borders([RowsBetween(0, 9_999, 1_000), RowsBetween(10_000, 19_999, 3_000)], 4) == [10_000, 13_333, 16_666]
 
 
 def test_one_value_cannot_be_cut() -> None:
-    assert borders([Piece(7, 7, 1_000_000)], 4) == []
+    assert borders([RowsBetween(7, 7, 1_000_000)], 4) == []
     assert borders([], 4) == []
 
 
@@ -28,7 +28,7 @@ def test_one_value_cannot_be_cut() -> None:
     st.integers(1, 40),
 )
 def test_borders_ascend_and_each_part_has_a_value(found: list[tuple[int, int, int]], parts: int) -> None:
-    pieces = [Piece(low, low + width, rows) for low, width, rows in found]
+    pieces = [RowsBetween(low, low + width, rows) for low, width, rows in found]
     cuts = borders(pieces, parts)
     assert len(cuts) < parts
     assert cuts == sorted(set(cuts))

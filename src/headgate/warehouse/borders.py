@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Piece(NamedTuple):
+class RowsBetween(NamedTuple):
     """So many rows whose values lie between these two, both included."""
 
     low: int
@@ -19,7 +19,7 @@ class Piece(NamedTuple):
     rows: int
 
 
-def borders(pieces: Sequence[Piece], parts: int) -> list[int]:
+def borders(pieces: Sequence[RowsBetween], parts: int) -> list[int]:
     """The least value of every part but the first, ascending; fewer where there are not enough values."""
     if not pieces or parts < 2:
         return []

@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from headgate.delta.changes import WEIGHT
 from headgate.warehouse.base import FileLimits
-from headgate.warehouse.borders import Piece, borders, part_text
+from headgate.warehouse.borders import RowsBetween, borders, part_text
 from headgate.warehouse.changes import ChangeSet, footer
 from headgate.warehouse.compaction import joined, plan
 from headgate.warehouse.files import THREADS, Folded, described
@@ -74,7 +74,7 @@ def bulk_fold(
         return folded
 
 
-def _pieces_of(changes: ChangeSet, spec: TableSpec) -> list[Piece] | None:
+def _pieces_of(changes: ChangeSet, spec: TableSpec) -> list[RowsBetween] | None:
     """Where changes lie, by the leading column; None where statistics do not tell."""
     lead = spec.lead
     if not pa.types.is_integer(spec.arrow_schema.field(lead).type):
@@ -89,7 +89,7 @@ def _pieces_of(changes: ChangeSet, spec: TableSpec) -> list[Piece] | None:
         bounds = pc.min_max(values).as_py()
         pieces.append((Range(bounds["min"], bounds["max"], values.null_count), changes.table.num_rows))
     known = [
-        Piece(each.low, each.high, rows)
+        RowsBetween(each.low, each.high, rows)
         for each, rows in pieces
         if isinstance(each.low, int) and isinstance(each.high, int)
     ]
@@ -97,11 +97,11 @@ def _pieces_of(changes: ChangeSet, spec: TableSpec) -> list[Piece] | None:
     return known if all(each.low is not None or each.nulls == rows for each, rows in pieces) else None
 
 
-def _stored_pieces(files: FileIndex) -> list[Piece]:
-    return [Piece(*known) for known in zip(files.lows, files.highs, files.rows_of[files.ranged], strict=True)]
+def _stored_pieces(files: FileIndex) -> list[RowsBetween]:
+    return [RowsBetween(*known) for known in zip(files.lows, files.highs, files.rows_of[files.ranged], strict=True)]
 
 
-def _within(index: FileIndex, changes: list[Piece] | None) -> Places:
+def _within(index: FileIndex, changes: list[RowsBetween] | None) -> Places:
     """The base files that can hold rows which the changes took away."""
     if changes is None:
         return np.arange(len(index))
@@ -112,7 +112,7 @@ def _within(index: FileIndex, changes: list[Piece] | None) -> Places:
 
 
 def _write(
-    rows: DataFrame, place: Folder, spec: TableSpec, count: int, limits: FileLimits, pieces: Sequence[Piece]
+    rows: DataFrame, place: Folder, spec: TableSpec, count: int, limits: FileLimits, pieces: Sequence[RowsBetween]
 ) -> None:
     """`pieces` say where the rows lie, by the leading column; none where that is not known."""
     sort = [name for name in spec.sort if not isinstance(spec.schema[name].dataType, ArrayType | MapType | StructType)]

@@ -25,7 +25,7 @@ from headgate.runtime.stages.stage import tables_of
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.stored import StoredTable
-from headgate.warehouse.borders import Piece, borders
+from headgate.warehouse.borders import RowsBetween, borders
 from headgate.warehouse.divided import Division
 
 _SAMPLED_KEYS = 10_000
@@ -104,7 +104,8 @@ class Dividing:
         if division.map.kind == "integer" and stored.spec.lead == division.column and len(index) >= 2 * count:
             rows = index.rows_of[index.ranged]
             pieces = [
-                Piece(int(low), int(high), int(n)) for low, high, n in zip(index.lows, index.highs, rows, strict=True)
+                RowsBetween(int(low), int(high), int(n))
+                for low, high, n in zip(index.lows, index.highs, rows, strict=True)
             ]
             return tuple(borders(pieces, count))
         session = self._session()
