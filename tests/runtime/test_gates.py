@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from headgate.runtime.spark.gates import GateClosed, TaskGate
 from headgate.runtime.spark.pools import QUERIES
 from headgate.runtime.spark.sessions import SparkSessions
 from tests.scheduling.bank import SPARK, deposit, open_bank
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, eventually
 
 FREE = {key: value for key, value in SPARK.items() if key in ("spark.master", "spark.driver.memory")}
 SCALING = {"executors": {"min": 1, "max": 1, "ready": 0}, "hold": "1h"}
@@ -56,16 +57,20 @@ def test_no_more_permits_are_out_than_there_are_and_all_are_served(size: int, wi
 def test_who_gives_up_lets_the_next_one_in() -> None:
     gate = TaskGate()
     gate.resize(1)
-    asked = threading.Event()
+    cancelled: Future[None] = Future()
 
-    def gives_up() -> bool:
-        asked.set()
-        return True
-
-    with gate.taken():
-        with pytest.raises(GateClosed), gate.taken(1, gives_up):
+    def wait() -> None:
+        with gate.taken(1, cancelled):
             raise AssertionError("it has no permit")
-        assert asked.is_set()
+
+    with gate.taken(), ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(wait)
+        eventually(lambda: len(gate._waiting) == 1)
+        cancelled.set_result(None)
+        with pytest.raises(GateClosed):
+            waiting.result(PATIENCE)
+        with pytest.raises(GateClosed), gate.taken(1, until=time.monotonic()):
+            raise AssertionError("its time is over")
     with gate.taken() as mine:
         assert mine == 1
 

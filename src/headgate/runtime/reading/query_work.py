@@ -37,11 +37,11 @@ _TAGS = "spark.job.tags"
 """The property that Spark keeps a job's tags in."""
 
 Found = TypeVar("Found")
-QueryExecution = Callable[[DataFrame, Callable[[], bool]], AbstractContextManager[None]]
+QueryExecution = Callable[[DataFrame, Future[None], float | None], AbstractContextManager[None]]
 """Inside the block that it gives, a frame may run; raises `GateClosed` when the query gives up before."""
 
 
-def any_time(frame: DataFrame, gives_up: Callable[[], bool]) -> AbstractContextManager[None]:
+def any_time(frame: DataFrame, cancelled: Future[None], until: float | None) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -147,12 +147,8 @@ class QueryWork:
         and `SparkLost` when it does not end. Work that runs a frame begins when the frame may run."""
         if frame is None:
             return self._run(work, interruption, until)
-
-        def gives_up() -> bool:
-            return interruption.is_set or (until is not None and time.monotonic() >= until)
-
         try:
-            with self._execution(frame, gives_up):
+            with self._execution(frame, interruption.cancelled, until):
                 return self._run(work, interruption, until)
         except GateClosed:
             interruption.check()

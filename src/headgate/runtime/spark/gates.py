@@ -9,14 +9,15 @@ execution: so they are always given back. Who comes first is let in first. Witho
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Literal
 
 Gated = Literal["transform", "load", "query"]
 """Parts whose tasks Spark runs for executions of SQL."""
-_LOOK_SECONDS = 0.05
 
 
 class GateClosed(Exception):
@@ -39,15 +40,19 @@ class TaskGate:
             self._changed.notify_all()
 
     @contextmanager
-    def taken(self, permits: int | None = None, gives_up: Callable[[], bool] | None = None) -> Iterator[int | None]:
+    def taken(
+        self, permits: int | None = None, cancelled: Future[None] | None = None, until: float | None = None
+    ) -> Iterator[int | None]:
         """Has the permits inside the block, at most all of them; None is all. Gives how many these are, None without a size.
 
-        Raises `GateClosed` once `gives_up` says so.
+        Raises `GateClosed` once `cancelled` is done, or at an instant of the monotonic clock.
         """
         if self.size is None:
             yield None
             return
-        mine = self._take(permits, gives_up)
+        if cancelled is not None:
+            cancelled.add_done_callback(lambda _: self._notify())
+        mine = self._take(permits, cancelled, until)
         try:
             yield mine
         finally:
@@ -55,7 +60,11 @@ class TaskGate:
                 self._used -= mine
                 self._changed.notify_all()
 
-    def _take(self, permits: int | None, gives_up: Callable[[], bool] | None) -> int:
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _take(self, permits: int | None, cancelled: Future[None] | None, until: float | None) -> int:
         ticket = object()
         with self._changed:
             self._waiting.append(ticket)
@@ -67,9 +76,10 @@ class TaskGate:
                     if self._waiting[0] is ticket and (self._used == 0 or self._used + mine <= self.size):
                         self._used += mine
                         return mine
-                    if gives_up is not None and gives_up():
+                    left = None if until is None else until - time.monotonic()
+                    if (cancelled is not None and cancelled.done()) or (left is not None and left <= 0):
                         raise GateClosed
-                    self._changed.wait(None if gives_up is None else _LOOK_SECONDS)
+                    self._changed.wait(left)
             finally:
                 self._waiting.remove(ticket)
                 self._changed.notify_all()

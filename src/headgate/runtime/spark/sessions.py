@@ -19,7 +19,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -252,7 +252,9 @@ class SparkSessions:
         return max(1, self.tasks["query"] // 2)
 
     @contextmanager
-    def execution(self, frame: DataFrame, gives_up: Callable[[], bool] | None = None) -> Iterator[None]:
+    def execution(
+        self, frame: DataFrame, cancelled: Future[None] | None = None, until: float | None = None
+    ) -> Iterator[None]:
         """Inside the block the frame may run, with the tasks that its part has; waits until these are free.
 
         Stages of its inputs run at the same time: a large batch has all tasks of its part, divided among its inputs, and a
@@ -268,7 +270,7 @@ class SparkSessions:
                 _divide(session, size // _inputs(frame))
                 yield
         elif session is opened.query:
-            with self.gates["query"].taken(self._tasks_of_query * _inputs(frame), gives_up):
+            with self.gates["query"].taken(self._tasks_of_query * _inputs(frame), cancelled, until):
                 yield
         else:
             yield
