@@ -80,8 +80,9 @@ def fields(body: bytes) -> list[bytes | None]:
 
 @pytest.mark.parametrize("form", [0, 1])
 @pytest.mark.parametrize("offset", [0, 1])
-def test_columns_and_single_values_have_the_same_bytes(form: int, offset: int) -> None:
-    batch = BATCH.slice(offset)
+@pytest.mark.parametrize("copies", [1, 20], ids=["few", "many"])
+def test_columns_and_single_values_have_the_same_bytes(form: int, offset: int, copies: int) -> None:
+    batch = pa.concat_batches([BATCH] * copies).slice(offset)
     rows = [fields(body) for body in messages(bytes(data_rows(batch, NAMED, [form] * len(NAMED))), b"D")]
     written = [
         [None if value is None else writer_of(column.oid, form == 1)(value) for value in array.to_pylist()]
@@ -162,20 +163,23 @@ def test_types_without_columns_at_once_have_the_bytes_of_postgresql() -> None:
             assert column_bytes(array, WireColumn("c", oid), True).to_pylist() == binary
 
 
-def test_no_rows_and_no_columns_are_messages_too() -> None:
+@pytest.mark.parametrize("rows", [2, 40], ids=["few", "many"])
+def test_no_rows_and_no_columns_are_messages_too(rows: int) -> None:
     assert bytes(data_rows(BATCH.slice(0, 0), NAMED, [0] * len(NAMED))) == b""
-    empty = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
-    assert [fields(body) for body in messages(bytes(data_rows(empty, [], [])), b"D")] == [[], []]
+    empty = pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    assert [fields(body) for body in messages(bytes(data_rows(empty, [], [])), b"D")] == [[]] * rows
 
 
-def test_instants_are_shown_in_the_columns_zone() -> None:
-    array = COLUMNS[TIMESTAMPTZ]
+@pytest.mark.parametrize("copies", [1, 20], ids=["few", "many"])
+def test_instants_are_shown_in_the_columns_zone(copies: int) -> None:
+    array = pa.concat_arrays([COLUMNS[TIMESTAMPTZ]] * copies)
     lists = pa.array([[value] for value in array.to_pylist()], pa.list_(array.type))
     batch = pa.RecordBatch.from_arrays([array, lists], names=["a", "b"])
     for zone, expected in (
         ("Europe/Berlin", [b"2026-07-01 14:00:00.5+02", None, b"2026-01-01 01:00:00+01"]),
         ("America/St_Johns", [b"2026-07-01 09:30:00.5-02:30", None, b"2025-12-31 20:30:00-03:30"]),
     ):
+        expected = expected * copies
         columns = [WireColumn("a", TIMESTAMPTZ, zone=zone), WireColumn("b", ARRAYS[TIMESTAMPTZ], zone=zone)]
         rows = [fields(body) for body in messages(bytes(data_rows(batch, columns, [0, 0])), b"D")]
         assert [row[0] for row in rows] == expected

@@ -113,13 +113,13 @@ def spark_text(
     zone: Zone = None,
 ) -> str:
     """A query of PostgreSQL in Spark's words, with its parameters' values."""
-    for kind, why in _REFUSED.items():
-        if tree.find(kind) is not None:
-            raise WireProblem(NOT_SUPPORTED, f"{why}, which is not possible here")
-    if any(each.args.get("with_ties") for each in tree.find_all(exp.LimitOptions)):
-        raise WireProblem(
-            NOT_SUPPORTED, "FETCH … WITH TIES is not translated", hint="filter by rank() OVER (ORDER BY …)"
-        )
+    for node in tree.find_all(*_REFUSED, exp.LimitOptions):
+        if type(node) in _REFUSED:
+            raise WireProblem(NOT_SUPPORTED, f"{_REFUSED[type(node)]}, which is not possible here")
+        if node.args.get("with_ties"):
+            raise WireProblem(
+                NOT_SUPPORTED, "FETCH … WITH TIES is not translated", hint="filter by rank() OVER (ORDER BY …)"
+            )
     tree = bound(tree, values)
     name_columns(tree)
     tree = rewritten(tree, _local)
@@ -132,16 +132,13 @@ def spark_text(
 
 def bound(tree: exp.Expr, values: Sequence[object]) -> exp.Expr:
     """The statement with values in place of $1, $2, …; the tree that was given is as it was."""
-
-    def replaced(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Parameter):
-            return node
+    tree = tree.copy()
+    for node in list(tree.find_all(exp.Parameter)):
         number = _number(node)
         if number is None or not 0 < number <= len(values):
             raise WireProblem("42P02", f"there is no parameter ${node.name}")
-        return literal(values[number - 1])
-
-    return tree.copy().transform(replaced, copy=False)
+        node.replace(literal(values[number - 1]))
+    return tree
 
 
 def rewritten(tree: exp.Expr, rewrite: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:

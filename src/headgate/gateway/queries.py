@@ -15,14 +15,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headgate.delta.changes import JobId
-from headgate.errors import Cancelled, DefiniteError
+from headgate.errors import Cancelled
 from headgate.gateway.answers import Fetched, Result
 from headgate.gateway.problems import WireProblem
 from headgate.gateway.types import columns_of
 from headgate.runtime.spark.partitions import ReadLimit
 from headgate.runtime.spark.problems import query_problem
-from headgate.scheduling.receipt import Receipt
 from headgate.service.limits import ServiceLimits
+from headgate.sql.tail import FreshnessClause
 from headgate.warehouse.problems import format_size
 
 if TYPE_CHECKING:
@@ -83,8 +83,25 @@ class TransactionSnapshot:
         self.job = self.held = None
 
 
+def read_told(work: Work, session: Session, text: str) -> Fetched:
+    """The rows of SHOW, DESCRIBE and EXPLAIN, which promise nothing."""
+    work.go_on()
+    work.ran = text
+    try:
+        with session.sql(text) as answer:
+            batches = answer.read(_IN_FILES)
+            return Fetched(columns_of(answer.schema), batches, batches.rows)
+    except (PySparkException, Py4JError) as error:
+        raise query_problem(error, text) from None
+
+
 def read_answer(
-    work: Work, session: Session, text: str, tail: str, limits: ServiceLimits, snapshot: TransactionSnapshot | None
+    work: Work,
+    session: Session,
+    text: str,
+    tail: FreshnessClause,
+    limits: ServiceLimits,
+    snapshot: TransactionSnapshot | None,
 ) -> Fetched:
     """The rows of a query in Spark's words; inside a transaction, of its snapshot."""
     work.go_on()
@@ -95,9 +112,9 @@ def read_answer(
                 answer = opened.enter_context(session.sql_at(text, snapshot.job))
                 receipt = None
             else:
-                answer = session.sql(f"{text} {tail}" if tail else text)
-                receipt = _receipt_of(answer)
-                if snapshot is not None and receipt is not None and receipt.sources:
+                answer = session.query(text, tail)
+                receipt = answer.receipt
+                if snapshot is not None and receipt.sources:
                     snapshot.job, snapshot.held = answer.job, answer
                 else:
                     opened.enter_context(answer)
@@ -117,11 +134,3 @@ def read_answer(
             hint="add LIMIT to the query, ask for fewer columns, or use COPY (…) TO STDOUT or a cursor, which have no limit",
         )
     return Fetched(columns, batches, batches.rows, receipt=receipt)
-
-
-def _receipt_of(answer: Answer) -> Receipt | None:
-    """None for rows that promise nothing: those of SHOW and DESCRIBE."""
-    try:
-        return answer.receipt
-    except DefiniteError:
-        return None

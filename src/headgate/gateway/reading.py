@@ -15,7 +15,7 @@ from headgate.gateway.catalog.engine import Catalog
 from headgate.gateway.catalog.rewriting import Asking, is_catalog
 from headgate.gateway.dialect import FLOWS_SCHEMA, local_name, parse, spark_text, table_name
 from headgate.gateway.problems import NOT_SUPPORTED, SYNTAX, WireProblem
-from headgate.gateway.queries import Made, Work, read_answer
+from headgate.gateway.queries import Made, Work, read_answer, read_told
 from headgate.gateway.settings import VERSION, ConnectionSettings
 from headgate.gateway.statements import Statement
 from headgate.gateway.transactions import Transactions
@@ -27,9 +27,10 @@ from headgate.scheduling.subscription import Subscription
 from headgate.scheduling.warehouse import Warehouse
 from headgate.service.limits import ServiceLimits
 from headgate.sql.subscribing import parse_subscribe
-from headgate.sql.tail import split_tail
+from headgate.sql.tail import FreshnessClause, split_tail
 
 _QUERIES = frozenset(("SELECT", "WITH", "VALUES", "TABLE", "(", "FROM"))
+_NO_TAIL = FreshnessClause()
 _TAIL = re.compile(r"\b(?:currency\s+bound|deadline|when\s+stale)\b", re.IGNORECASE)
 
 
@@ -49,12 +50,9 @@ def is_told(statement: Statement) -> bool:
     return first in ("DESCRIBE", "DESC") or (first == "SHOW" and statement.word(1) in ("TABLES", "FLOWS"))
 
 
-def split_query(text: str) -> tuple[str, str]:
+def split_query(text: str) -> tuple[str, FreshnessClause]:
     """A query and its tail, which says how fresh the answer must be."""
-    if not _TAIL.search(text):
-        return text, ""
-    query, _ = split_tail(text)
-    return query, text[len(query) :].strip()
+    return split_tail(text) if _TAIL.search(text) else (text, _NO_TAIL)
 
 
 class SubscriptionPlaces(Protocol):
@@ -119,11 +117,11 @@ class QueryReader:
     def spark_text(self, tree: exp.Expr, values: Sequence[object] = ()) -> str:
         return spark_text(tree, values, self._warehouse.column_type, self._settings.zone)
 
-    def read(self, work: Work, text: str, tail: str = "") -> Fetched:
+    def read(self, work: Work, text: str, tail: FreshnessClause) -> Fetched:
         """The rows of a query in Spark's words."""
         transaction = self._transactions.open
         snapshot = None if transaction is None else transaction.snapshot
-        if snapshot is not None and snapshot.job is not None and tail:
+        if snapshot is not None and snapshot.job is not None and tail != _NO_TAIL:
             raise WireProblem(
                 NOT_SUPPORTED,
                 "the transaction reads the snapshot of its first query, which no other freshness can change",
@@ -132,6 +130,10 @@ class QueryReader:
         fetched = read_answer(work, self.session, text, tail, self._limits, snapshot)
         self.receipt = fetched.receipt or self.receipt
         return self._shown(fetched)
+
+    def _read_told(self, work: Work, text: str) -> Fetched:
+        """The rows of a statement that tells about tables: no snapshot's."""
+        return self._shown(read_told(work, self.session, text))
 
     def told(self, statement: Statement) -> Made:
         """SHOW TABLES, SHOW FLOWS, or DESCRIBE of a table by its name in PostgreSQL's words."""
@@ -143,7 +145,7 @@ class QueryReader:
             name = local_name(words.names("a table"))
             words.end()
             text = f"DESCRIBE {extended}{'.'.join(f'`{part}`' for part in name.split('.'))}"
-        return lambda work: self.read(work, text)
+        return lambda work: self._read_told(work, text)
 
     def _shown(self, fetched: Fetched) -> Fetched:
         return replace(fetched, columns=in_zone(fetched.columns, self._settings.zone))
@@ -158,13 +160,15 @@ class QueryReader:
         if words.take("MATERIALIZED", "VIEW"):
             name = words.names()[-1]
             words.end()
-            return lambda work: replace(self.read(work, f"EXPLAIN {name}"), command="EXPLAIN")
-        query, tail = split_query(statement.since(words.index))
+            return lambda work: replace(self._read_told(work, f"EXPLAIN {name}"), command="EXPLAIN")
+        text = statement.since(words.index)
+        query, _ = split_query(text)
+        tail = text[len(query) :].strip()
         if self._settings.dialect != "spark":
             if is_catalog(parsed(query)):
                 return rows_of([("QUERY PLAN", TEXT)], [("DuckDB answers queries of the catalog",)], "EXPLAIN")
             query = self.spark_text(parsed(query), values)
-        return lambda work: replace(self.read(work, f"EXPLAIN {query} {tail}".rstrip()), command="EXPLAIN")
+        return lambda work: replace(self._read_told(work, f"EXPLAIN {query} {tail}".rstrip()), command="EXPLAIN")
 
     def subscribe(self, statement: Statement) -> Made:
         """SUBSCRIBE TO table [AS OF job]: its rows, then the weighted changes of every job, until the client cancels."""

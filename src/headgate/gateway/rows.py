@@ -1,7 +1,8 @@
 """Rows of Arrow as PostgreSQL's messages, a batch at a time.
 
 Each column becomes a column of bytes; Arrow joins these, with the lengths between them, into one buffer that holds all rows of the
-batch. No row is a Python object, unless a column has a type that only `values` can write.
+batch. No row is a Python object, unless a column has a type that only `values` can write, or there are so few that a call of Arrow
+costs more than its rows.
 
     DataRow       D | length | columns | length value | length value …       a NULL has the length -1
     CopyData      d | length | the same without D and its length (binary), or a line of text
@@ -9,6 +10,7 @@ batch. No row is a Python object, unless a column has a type that only `values` 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,6 +43,10 @@ _FIXED = {INT2: ">i2", INT4: ">i4", INT8: ">i8", OID: ">u4", FLOAT4: ">f4", FLOA
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31, in days since 1970: Arrow writes others in another way."""
 _MICROSECONDS_PER_DAY = 86_400_000_000
+_FEW_ROWS = 16
+"""Up to so many are written value by value: every call of Arrow lets other threads run, and has to wait for its turn again."""
+_LENGTH = struct.Struct("!i")
+_ROW_HEAD = struct.Struct("!cih")
 COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 COPY_TRAILER = b"\xff\xff"
 MESSAGE_HEAD = 5
@@ -49,7 +55,25 @@ MESSAGE_HEAD = 5
 
 def data_rows(batch: pa.RecordBatch, columns: Sequence[WireColumn], formats: Sequence[int]) -> memoryview:
     """The rows as DataRow messages, one after another."""
+    if batch.num_rows <= _FEW_ROWS:
+        return memoryview(_few_rows(batch, columns, formats))
     return _messages(b"D", batch, columns, formats)
+
+
+def _few_rows(batch: pa.RecordBatch, columns: Sequence[WireColumn], formats: Sequence[int]) -> bytes:
+    written = list[list[bytes | None]]()
+    for array, column, form in zip(batch.columns, columns, formats, strict=True):
+        if column.zone is not None and form == 0:
+            array = _in_zone(array, column.zone)
+        written.append(_values_bytes(array, column.oid, form == 1))
+    data = bytearray()
+    for place in range(batch.num_rows):
+        row = b"".join(
+            b"\xff\xff\xff\xff" if body is None else _LENGTH.pack(len(body)) + body
+            for body in (values[place] for values in written)
+        )
+        data += _ROW_HEAD.pack(b"D", len(row) + 6, len(columns)) + row
+    return bytes(data)
 
 
 def copy_binary_rows(batch: pa.RecordBatch, columns: Sequence[WireColumn]) -> memoryview:
@@ -88,8 +112,12 @@ def column_bytes(array: pa.Array, column: WireColumn, is_binary: bool) -> pa.Arr
     made = _binary(array, oid) if is_binary else _text(array, oid)
     if made is not None:
         return made
+    return pa.array(_values_bytes(array, oid, is_binary), pa.binary())
+
+
+def _values_bytes(array: pa.Array, oid: int, is_binary: bool) -> list[bytes | None]:
     write, values = writer_of(oid, is_binary), array.to_pylist(maps_as_pydicts="strict")
-    return pa.array([None if value is None else write(value) for value in values], pa.binary())
+    return [None if value is None else write(value) for value in values]
 
 
 def _text(array: pa.Array, oid: int) -> pa.Array | None:

@@ -108,6 +108,8 @@ class Transport:
             self._out.clear()
         transport = self._writer.transport
         left = transport.get_write_buffer_size()
+        if not left and not transport.is_closing():
+            return
         while True:
             try:
                 async with asyncio.timeout(self._limits.client.total_seconds()):

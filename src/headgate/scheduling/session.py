@@ -166,21 +166,36 @@ class Session:
         bound = Bound.of(
             default, self._said, tail, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale
         )
+        if job is not None:
+            return self._named(written, JobId(job), bound)
+        return self._asked(text, written, serving, bound)
+
+    def query(self, text: str, tail: FreshnessClause) -> Answer:
+        """Answers one SELECT as `sql` does, whose tail was read and taken off before."""
+        bound = Bound.of(self._scheduler.settings.current.freshness, self._said, tail)
+        return self._asked(text, text, self._scheduler.platforms.known(text), bound)
+
+    def _asked(self, text: str, written: str, serving: Serving | None, bound: Bound) -> Answer:
+        """The answer to a query, which is `written` without its tail."""
         interruption = self._interruption()
         with interruption.at_work():
             query = None if serving is not None else self._read(written, interruption, bound)
-            if job is not None:
-                assert query is not None
-                if job:
-                    self._scheduler.journal.chain.get(JobId(job))
-                    keys = self._scheduler.reader.narrowed(query, interruption).keys
-                    tables = self._scheduler.reader.tables_of(query)
-                    self._scheduler.make_again(tables, JobId(job), keys, lambda: interruption.is_set)
-                    interruption.check()
-                return self._held(Answer(self._scheduler.reader.sql(query, JobId(job), interruption), None))
             with self._history.asking(text) as asking:
                 answer, asking.receipt = self._answer(written, query, serving, bound, interruption)
             return self._held(Answer(answer, asking.receipt, self._history.query_times.add))
+
+    def _named(self, written: str, job: JobId, bound: Bound) -> Answer:
+        """The answer from the snapshot of a job that is still held; 0 is the one before all."""
+        interruption = self._interruption()
+        with interruption.at_work():
+            query = self._read(written, interruption, bound)
+            if job:
+                self._scheduler.journal.chain.get(job)
+                keys = self._scheduler.reader.narrowed(query, interruption).keys
+                tables = self._scheduler.reader.tables_of(query)
+                self._scheduler.make_again(tables, job, keys, lambda: interruption.is_set)
+                interruption.check()
+            return self._held(Answer(self._scheduler.reader.sql(query, job, interruption), None))
 
     def sql_at(self, text: str, job: JobId) -> Answer:
         """Answers one SELECT from a job that was shown before; tables that are behind it are brought to it."""

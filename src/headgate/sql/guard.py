@@ -46,8 +46,8 @@ _PATH = re.compile(r"[/\\:]")
 _ONE_SELECT = "write one SELECT, WITH … SELECT or VALUES"
 
 
-def require_select(text: str, where: Location | None = None) -> None:
-    """Raises a DefiniteError with the line and what to do when the text may not be run.
+def require_select(text: str, where: Location | None = None) -> QueryText:
+    """The text, parsed. Raises a DefiniteError with the line and what to do when it may not be run.
 
     It is `SyntaxProblem` if nothing but the parser stands against the text: Spark's own may read it, whose plan is then judged.
     """
@@ -57,6 +57,7 @@ def require_select(text: str, where: Location | None = None) -> None:
     require_one_reading(text, query.tokens, start)
     _check_tokens(query)
     _check_tree(query, query.parse())
+    return query
 
 
 def require_one_query(text: str, start: Location) -> None:

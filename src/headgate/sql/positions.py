@@ -171,9 +171,15 @@ class QueryText:
         self.where = where
         self.tokens = tokenize(text, where)
         self._by_start = {token.start: index for index, token in reversed(list(enumerate(self.tokens)))}
+        self._tree: exp.Expr | None = None
 
     def parse(self) -> exp.Expr:
-        """The one statement of the text; a FlowError with its line when it is not SQL that the parser knows."""
+        """The one statement of the text, parsed once; a FlowError with its line when it is not SQL that the parser knows."""
+        if self._tree is None:
+            self._tree = self._parsed()
+        return self._tree
+
+    def _parsed(self) -> exp.Expr:
         pipe = next((token for token in self.tokens if token.token_type == TokenType.PIPE_GT), None)
         if pipe is not None:
             # The parser would make another query of it, whose parts stand nowhere in the text.

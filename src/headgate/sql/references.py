@@ -113,8 +113,12 @@ def read_tables(text: str, where: Location, hidden: HiddenOf = lambda _: ()) -> 
 
     `hidden` gives the hidden columns of a table.
     """
-    query = QueryText(text, where)
-    tree = _parsed(query)
+    return tables_of_query(QueryText(text, where), hidden)
+
+
+def tables_of_query(query: QueryText, hidden: HiddenOf = lambda _: ()) -> TableText:
+    """The tables of a query that may be parsed already."""
+    text, tree = query.text, _parsed(query)
     tables = tables_in(tree)
     columns = HiddenColumns(query, tree, tables, hidden)
     stars = tuple(

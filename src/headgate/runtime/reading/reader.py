@@ -44,7 +44,7 @@ from headgate.runtime.tables.tables import Tables
 from headgate.sql.guard import require_select
 from headgate.sql.names import substituted
 from headgate.sql.positions import SyntaxProblem
-from headgate.sql.references import Edited, TableText, read_tables
+from headgate.sql.references import Edited, TableText, tables_of_query
 from headgate.warehouse.local import empty_frame, local_frame
 from headgate.warehouse.problems import storage_problems, translate
 from headgate.warehouse.storage import Folder
@@ -117,8 +117,7 @@ class Reader:
     def read(self, text: str) -> TableText:
         """The query and where it names tables; a DefiniteError that says why it may not be run."""
         try:
-            require_select(text)
-            return read_tables(text, _QUERY, self._catalog.hidden)
+            return tables_of_query(require_select(text, _QUERY), self._catalog.hidden)
         except SyntaxProblem:
             return self._parser.read(text, _QUERY, self._catalog.hidden)
 
