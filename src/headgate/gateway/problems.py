@@ -22,6 +22,7 @@ from headgate.errors import (
     TransientError,
     UnknownTable,
 )
+from headgate.producing import dbapi
 from headgate.remedies import in_words_of
 from headgate.service.problems import (
     NotPermitted,
@@ -75,6 +76,11 @@ _STATES: dict[type[BaseException], str] = {
     StorageFull: "53100",
     TooManyQueries: "53400",
     TooManyConnections: "53300",
+    dbapi.DataError: "22000",
+    dbapi.IntegrityError: "23000",
+    dbapi.NotSupportedError: NOT_SUPPORTED,
+    dbapi.OperationalError: "58000",
+    dbapi.ProgrammingError: "42000",
 }
 _SPOKEN = (
     (re.compile(r"column, variable, or function parameter with name", re.IGNORECASE), UNDEFINED_COLUMN),

@@ -56,7 +56,19 @@ class OperationalError(DatabaseError):
 
 
 class IntegrityError(DatabaseError):
-    """A row breaks a constraint: its key exists already, or a column that must have a value has none."""
+    """A row breaks a constraint."""
+
+
+class UniqueViolation(IntegrityError):
+    """The row's key exists already."""
+
+    sqlstate = "23505"
+
+
+class NotNullViolation(IntegrityError):
+    """A column that must have a value has none."""
+
+    sqlstate = "23502"
 
 
 class InternalError(DatabaseError):

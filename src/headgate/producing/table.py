@@ -27,9 +27,10 @@ from headgate.producing.columns import IntegerRows, arrow_column, exact_rows, jo
 from headgate.producing.dbapi import (
     DataError,
     Error,
-    IntegrityError,
+    NotNullViolation,
     NotSupportedError,
     ProgrammingError,
+    UniqueViolation,
     pep_249,
 )
 from headgate.producing.known import Row
@@ -258,7 +259,7 @@ class ProducerTable:
         for value, field in zip(values, self.shape.fields, strict=True):
             if value is None and not field.nullable:
                 hint = "it is a key column" if field.name in self.shape.key else "give it a value"
-                error = IntegrityError(f"{self.shape.name}.{field.name} cannot be NULL", hint=hint)
+                error = NotNullViolation(f"{self.shape.name}.{field.name} cannot be NULL", hint=hint)
                 raise about_row(error, number, values)
         try:
             row = self.shape.values(values)
@@ -275,7 +276,7 @@ class ProducerTable:
     def _assigned(self, place: int, value: object) -> object:
         field = self.shape.fields[place]
         if value is None and not field.nullable:
-            raise IntegrityError(f"{self.shape.name}.{field.name} cannot be NULL", hint="give it a value")
+            raise NotNullViolation(f"{self.shape.name}.{field.name} cannot be NULL", hint="give it a value")
         return self._wanted(place, value)
 
     def _duplicate(self, row: Row, number: int | None) -> Error:
@@ -285,7 +286,7 @@ class ProducerTable:
             if name in self.shape.key
         )
         return about_row(
-            IntegrityError(f"{self.shape.name} has a row with {key} already", hint="UPDATE it, or use another key"),
+            UniqueViolation(f"{self.shape.name} has a row with {key} already", hint="UPDATE it, or use another key"),
             number,
             row,
         )
