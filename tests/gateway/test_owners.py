@@ -37,9 +37,13 @@ def test_a_flow_stays_with_its_first_owner(
     with caplog.at_level(logging.ERROR, "headgate"), open_shop(tmp_path) as warehouse, served(warehouse) as shop:
         (line,) = [each.getMessage() for each in caplog.records if "two owners" in each.getMessage()]
         assert "mine.sql:1" in line and "DROP MATERIALIZED VIEW mine" in line
+        # Whoever wrote the file is told by the status, which the page shows, until the flow has one owner again.
+        (told_of,) = [str(each) for each in warehouse.failures]
+        assert "mine.sql:1" in told_of and "DROP MATERIALIZED VIEW mine" in told_of
         with psycopg.connect(shop.dsn, autocommit=True) as client:
             assert sorted(client.execute("SELECT of_client FROM more").fetchall()) == [(1,), (1,), (2,)]
             client.execute("DROP MATERIALIZED VIEW mine CASCADE")
+            assert warehouse.failures == ()
             assert sorted(client.execute("SELECT of_file FROM mine").fetchall()) == [(1,), (1,), (2,)]
             described = client.execute("SELECT obj_description('mine'::regclass, 'pg_class')").fetchone()
             assert described == ("by file",)

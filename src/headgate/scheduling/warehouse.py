@@ -274,8 +274,9 @@ class Warehouse:
 
     @property
     def failures(self) -> tuple[BaseException, ...]:
-        """Why tables lag behind: what failed when jobs last ran, and source tables that cannot be followed any further."""
-        return self._engine.failures
+        """Why tables lag behind: what failed when jobs last ran, and source tables that cannot be followed any further. Also which
+        flows of the project's files do not count, because a client or program has one of the name."""
+        return (*self._engine.failures, *self._engine.defining.disputed)
 
     def materialize(self) -> None:
         """Folds every table's overlay into its Delta table and records the versions: afterwards nothing is made again on opening."""

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from headgate.dataflow.flow import MaterializedView
 from headgate.delta.changes import NO_JOB, JobId
-from headgate.errors import FlowFailed
+from headgate.errors import FlowFailed, HeadgateError
 from headgate.runtime.flows.flows import FlowPlan, Planner, RunningFlow, open_flow
 from headgate.runtime.flows.replicas import Replicas
 from headgate.runtime.spark.problems import flow_problem
@@ -43,6 +43,8 @@ class Definitions:
     plans: tuple[FlowPlan, ...]
     planner: Planner
     fingerprints: Mapping[str, str]
+    disputed: tuple[HeadgateError, ...] = ()
+    """Flows that a program has and a file defines as well."""
 
     def text_of(self, plan: FlowPlan) -> str | None:
         """The text of a flow that a program declared."""

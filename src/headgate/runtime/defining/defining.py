@@ -55,6 +55,8 @@ class Defining:
     _builder: Builder
     _executor: Executor
     _declared: Declared = field(default_factory=dict, init=False)
+    disputed: tuple[HeadgateError, ...] = field(default=(), init=False)
+    """Flows that a program has and a file of the project defines as well: the program's count."""
     _left: tuple[Definitions, set[str]] | None = field(default=None, init=False)
     """What opening has left to be built."""
     is_stopped: bool = field(default=False, init=False)
@@ -94,7 +96,7 @@ class Defining:
             self.take(definitions)
             return
         stale, _ = self._open_kept(definitions, ())
-        self._declared = dict(definitions.declared)
+        self._declared, self.disputed = dict(definitions.declared), definitions.disputed
         self._left = (definitions, stale)
         self._flows.leave_unbuilt(plan.name for plan in definitions.plans if plan.name in stale)
         if not stale:
@@ -247,7 +249,7 @@ class Defining:
             for name in gone:
                 self._flows.remove(name)
             self._flows.order(plan.name for plan in plans)
-        self._declared = dict(definitions.declared)
+        self._declared, self.disputed = dict(definitions.declared), definitions.disputed
         self.analyses.keep_used()
 
     def gone(self, live: Collection[str]) -> list[str]:

@@ -55,7 +55,7 @@ class DefinitionReader:
 
         `current` are those of programs so far. `cuts` are those of flows that are to be moved; the others have theirs. That a
         file defines a flow which a program has is a mistake in `files` that are to be taken; otherwise the program's counts, and
-        the log tells it.
+        the log and `Definitions.disputed` tell it.
         """
         problems = Problems()
         statements = read_statements(self._settings.current.flow_files if files is None else files, problems)
@@ -89,7 +89,7 @@ class DefinitionReader:
         plans = [each.made for each in each_flow(statements, planner, make, problems) if each.made is not None]
         raise_all(problems)
         self._planner = planner
-        return Definitions(dict(declared), tuple(plans), planner, fingerprints)
+        return Definitions(dict(declared), tuple(plans), planner, fingerprints, tuple(disputed))
 
     def _read_by_others(self, statements: Iterable[Statement], planner: Planner) -> set[str]:
         """Tables whose changes flows and procedures take, so that all of them have to be stored."""
