@@ -10,7 +10,7 @@ import pytest
 from psycopg.adapt import Loader
 
 from headgate.capture.postgres.private_server import PostgresServer
-from headgate.gateway.dialect import parse, spark_text
+from headgate.gateway.dialect import is_same_in_spark, parse, spark_text
 from headgate.gateway.problems import WireProblem
 from tests.gateway.expressions import EXPRESSIONS, QUERIES
 from tests.gateway.serving import Shop
@@ -126,6 +126,27 @@ def test_a_query_in_sparks_words(title: str) -> None:
 def test_a_query_of_a_connection_in_another_time_zone(title: str) -> None:
     given, expected = IN_BERLIN[title]
     assert spark_text(parse(given), (), column_type, "Europe/Berlin") == expected
+
+
+def test_only_what_translates_to_itself_is_left_as_it_is_written() -> None:
+    for text in (
+        "SELECT id, name FROM shop.sales WHERE id = 3",
+        "SELECT x.* FROM t AS x WHERE x.a >= 4 AND (b < 2) LIMIT 10",
+    ):
+        assert is_same_in_spark(parse(text), text)
+        assert spark_text(parse(text)) == text
+    for text in (
+        "SELECT a FROM public.t",
+        "SELECT A FROM t",
+        "SELECT 1",
+        "SELECT a FROM t WHERE b = 'x'",
+        "SELECT a FROM t WHERE b = 1.5",
+        "SELECT a FROM t ORDER BY a",
+        "SELECT a FROM ONLY t",
+        "SELECT count(*) FROM t",
+        "TABLE t",
+    ):
+        assert not is_same_in_spark(parse(text), text)
 
 
 @pytest.mark.parametrize("text", REFUSED)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import count
 from typing import Protocol
 
 from sqlglot import exp
@@ -13,7 +14,7 @@ from sqlglot import exp
 from headgate.gateway.answers import Fetched, Followed, Result, rows_of
 from headgate.gateway.catalog.engine import Catalog
 from headgate.gateway.catalog.rewriting import Asking, is_catalog
-from headgate.gateway.dialect import FLOWS_SCHEMA, local_name, parse, spark_text, table_name
+from headgate.gateway.dialect import FLOWS_SCHEMA, is_same_in_spark, local_name, parse, spark_text, table_name
 from headgate.gateway.problems import NOT_SUPPORTED, SYNTAX, WireProblem
 from headgate.gateway.queries import Made, Work, read_answer, read_told
 from headgate.gateway.settings import VERSION, ConnectionSettings
@@ -34,10 +35,20 @@ _NO_TAIL = FreshnessClause()
 _TAIL = re.compile(r"\b(?:currency\s+bound|deadline|when\s+stale)\b", re.IGNORECASE)
 
 
-@lru_cache(maxsize=512)
-def parsed(text: str) -> exp.Expr:
-    """A query of PostgreSQL; not to be changed."""
+@lru_cache(maxsize=256)
+def _kept(text: str) -> exp.Expr:
     return parse(text)
+
+
+@lru_cache(maxsize=256)
+def _counter(text: str) -> Iterator[int]:
+    return count()
+
+
+def parsed(text: str) -> exp.Expr:
+    """A query of PostgreSQL; not to be changed. Only the tree of a text that comes again is kept: trees that live on for a while, and
+    go, have Python look through all that there is."""
+    return _kept(text) if next(_counter(text)) else parse(text)
 
 
 def is_query(statement: Statement) -> bool:
@@ -101,6 +112,8 @@ class QueryReader:
         if is_catalog(tree):
             return lambda work: self._shown(self._catalog.query(tree, values, self._asking()))
         self._refuse_defined(tree)
+        if is_same_in_spark(tree, query):
+            return lambda work: self.read(work, query, tail)
         return lambda work: self.read(work, self.spark_text(tree, values), tail)
 
     def columns(self, work: Work, text: str, values: Sequence[object]) -> tuple[WireColumn, ...]:

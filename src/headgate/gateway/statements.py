@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 from sqlglot.dialects.postgres import Postgres
@@ -57,7 +56,6 @@ class Statement:
         return self.text[self.place(index) :] if index < len(self.tokens) else ""
 
 
-@lru_cache(maxsize=512)
 def split(text: str) -> tuple[Statement, ...]:
     """The statements of a text, without empty ones."""
     require_text(text, "the statement")
