@@ -47,6 +47,7 @@ def test_dbt_runs_a_project(shop: Shop, tmp_path: Path) -> None:
         "select item, sum(qty)::bigint as qty from {{ source('shop', 'sales') }} where item = 1 group by item"
     )
     named.write_text(
+        "{{ config(post_hook='alter materialized view {{ this }} add constraint known expect (name is not null)') }}"
         "select i.name, s.qty from {{ source('shop', 'items') }} i join {{ ref('dbt_sold') }} s on s.item = i.id"
     )
 
@@ -65,6 +66,7 @@ def test_dbt_runs_a_project(shop: Shop, tmp_path: Path) -> None:
     with psycopg.connect(shop.dsn, autocommit=True) as connection:
         before = connection.execute("SELECT name, qty FROM dbt_named").fetchall()
         assert [name for name, _ in before] == ["Ölkanne"]
+        assert connection.execute("SELECT known FROM dbt_named__expectations").fetchall() == [(0,)]
         connection.execute("INSERT INTO shop.sales VALUES (7500, 1, 2)")
         dbt("run")  # refreshes
         connection.execute("SET max_staleness = 'any'")

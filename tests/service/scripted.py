@@ -18,6 +18,7 @@ from headgate.runtime.spark.partitions import AnswerPart, Batches, ReadLimit
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.receipt import Receipt, Waited
 from headgate.scheduling.warehouse import Warehouse
+from headgate.sql.tail import FreshnessClause
 
 AT = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 BOUND = Bound(timedelta(0), None, "fail")
@@ -69,6 +70,9 @@ class ScriptedSession:
         self._owner.bounds.append(bound)
         rows = self._owner.script(self, text)
         return ScriptedAnswer(self._owner, rows, None if job is not None else self._owner.receipt)
+
+    def query(self, text: str, tail: FreshnessClause) -> ScriptedAnswer:
+        return self.sql(text)
 
     def wait(self) -> None:
         self._owner.waiting.release()

@@ -9,6 +9,8 @@ from sqlglot import exp, parse_one
 from headgate.gateway.problems import NOT_SUPPORTED, WireProblem
 from headgate.gateway.transactions import Transactions
 from headgate.scheduling.warehouse import Warehouse
+from headgate.sql.expectations import COUNTED
+from headgate.sql.statements import ViewText
 
 
 class DeclaredFlows:
@@ -41,24 +43,36 @@ class DeclaredFlows:
     def spelled(self, name: str) -> str:
         return next((table for table in self._tables if table.casefold() == name.casefold()), name)
 
-    def query_of(self, name: str) -> str:
-        """A flow's query, in Spark's words; one of the project's files is refused."""
+    def view_of(self, name: str) -> ViewText:
+        """A flow in Spark's words; one of the project's files is refused."""
         found = next((text for each, text in self._declared.items() if each.casefold() == name.casefold()), None)
         if found is None:
+            owner = self._counted(name)
+            if owner is not None:
+                raise WireProblem(
+                    "42501",
+                    f"{name} counts what violates the constraints of {owner}, and goes with them",
+                    hint=f"ALTER MATERIALIZED VIEW {owner} DROP CONSTRAINT name",
+                )
             raise WireProblem(
                 "42501",
                 f"{name} is defined in the project's files, and is changed there",
                 hint="change the file and `headgate apply`; or remove it from the file, apply, and create it here",
             )
-        return found
+        return ViewText.of(found)
+
+    def _counted(self, name: str) -> str | None:
+        """The flow whose violations a flow of this name counts."""
+        base = name[: -len(COUNTED)] if name.casefold().endswith(COUNTED) else ""
+        return base if base and self.exists(base) else None
 
     def is_of_files(self, name: str) -> bool:
         return name.casefold() not in {each.casefold() for each in self._declared}
 
     def readers(self, names: Iterable[str], *, directly: bool = False) -> list[str]:
-        """The flows that read one of these, nearest first."""
+        """The flows that read one of these, nearest first; what only counts a flow's violations goes with that flow."""
         found, known = list[str](), {name.casefold() for name in names}
-        reads = self._reads()
+        reads = {name: read for name, read in self._reads().items() if self._counted(name) is None}
         while True:
             more = [
                 name
@@ -102,9 +116,9 @@ class DeclaredFlows:
             transaction.afterwards.append(call)
 
 
-def tables_of(query: str) -> set[str]:
-    """The tables that a query in Spark's words names."""
-    tree = parse_one(query, dialect="spark")
+def tables_of(flow: str) -> set[str]:
+    """The tables that a flow in Spark's words reads."""
+    tree = parse_one(ViewText.of(flow).query, dialect="spark")
     inner = {each.alias_or_name.casefold() for each in tree.find_all(exp.CTE)}
     return {
         f"{table.db}.{table.name}" if table.db else table.name

@@ -1,4 +1,4 @@
-"""Statements that define flows: CREATE, DROP, ALTER … RENAME, REFRESH MATERIALIZED VIEW, CREATE SCHEMA, COMMENT, ALTER ROLE.
+"""Statements that define flows: CREATE, DROP, ALTER, REFRESH MATERIALIZED VIEW, CREATE SCHEMA, COMMENT, ALTER ROLE.
 
 A flow belongs to the project's files or to programs, of which clients are one kind: what a file defines is changed there. Inside
 BEGIN … COMMIT a definition is checked at once and counts at COMMIT; ROLLBACK takes it back.
@@ -6,12 +6,18 @@ BEGIN … COMMIT a definition is checked at once and counts at COMMIT; ROLLBACK 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 from sqlglot import exp, parse_one
 
+from headgate.dataflow.flow import Expectation
+from headgate.errors import Location
 from headgate.gateway.answers import Done
+from headgate.gateway.clauses import Constraint, constraint, properties, property_names, view_clauses
 from headgate.gateway.comments import Comments
 from headgate.gateway.declared import DeclaredFlows
-from headgate.gateway.dialect import FLOWS_SCHEMA, local_name, parse
+from headgate.gateway.dialect import FLOWS_SCHEMA, local_name, parse, quoted_name
 from headgate.gateway.problems import (
     DEPENDENT_OBJECTS,
     DUPLICATE_TABLE,
@@ -26,6 +32,7 @@ from headgate.gateway.statements import Statement
 from headgate.gateway.transactions import Transactions
 from headgate.gateway.words import Words
 from headgate.scheduling.warehouse import Warehouse
+from headgate.sql.statements import ViewText
 from headgate.warehouse.roles import Roles
 
 
@@ -74,10 +81,7 @@ class Definer:
             )
         may_exist = words.take("IF", "NOT", "EXISTS")
         name = self._flow_name(words)
-        columns = _column_list(words)
-        comment = words.string("a comment in quotes") if words.take("COMMENT") else None
-        if not words.take("AS"):
-            raise _not_carried(words)
+        clauses = view_clauses(words)
         query = _without_data(statement.since(words.index))
 
         def create(work: Work) -> Done:
@@ -88,13 +92,28 @@ class Definer:
                 if not replaces:
                     owner = "the project's files define it: change it there" if self._flows.is_of_files(name) else None
                     raise WireProblem(DUPLICATE_TABLE, f'relation "{name}" already exists', hint=owner)
-                self._flows.query_of(name)
-            self._flows.change({name: _with_names(self._spark(query), columns)})
-            if comment is not None:
-                self._flows.afterwards(lambda: self._comments.set(name, "", comment))
+                self._flows.view_of(name)
+            listed = f" ({', '.join(map(quoted_name, clauses.columns))})" if clauses.columns else ""
+            rows = f"({query}) AS {quoted_name(name)}{listed}"
+            view = ViewText(
+                _with_names(self._spark(query), clauses.columns),
+                tuple(self._expectation(each, rows) for each in clauses.constraints),
+                clauses.properties,
+            )
+            self._flows.change({name: view.written(name)})
+            if clauses.comment is not None:
+                self._flows.afterwards(lambda: self._comments.set(name, "", clauses.comment))
             return Done(tag)
 
         return create
+
+    def _expectation(self, constraint: Constraint, rows: str) -> Expectation:
+        """A constraint on rows, which are a table or a query as FROM has it, in Spark's words."""
+        condition = constraint.condition
+        if self._settings.dialect != "spark":
+            text = self._reading.spark_text(parse(f"SELECT 1 FROM {rows} WHERE ({condition})"))
+            condition = parse_one(text, dialect="spark").args["where"].this.unnest().sql(dialect="spark")
+        return Expectation(constraint.name, condition, constraint.action, Location("query"))
 
     def _spark(self, query: str) -> str:
         return query if self._settings.dialect == "spark" else self._reading.spark_text(parse(query))
@@ -136,7 +155,7 @@ class Definer:
                         raise WireProblem(UNDEFINED_TABLE, f'{kind.lower()} "{name}" does not exist')
                     notices.append(f'{kind.lower()} "{name}" does not exist, skipping')
                     continue
-                self._flows.query_of(name)
+                self._flows.view_of(name)
                 gone[self._flows.spelled(name)] = None
             readers = self._flows.readers(gone)
             if readers and not cascades:
@@ -146,7 +165,7 @@ class Definer:
                     hint="Use DROP ... CASCADE to drop the dependent objects too.",
                 )
             for reader in readers:
-                self._flows.query_of(reader)
+                self._flows.view_of(reader)
                 gone[reader] = None
                 notices.append(f"drop cascades to materialized view {reader}")
             if gone:
@@ -163,9 +182,13 @@ class Definer:
             raise WireProblem(NOT_SUPPORTED, f"ALTER {statement.word(1)} is not possible here", at=0)
         may_lack = words.take("IF", "EXISTS")
         old = self._flow_name(words)
+        if words.at("ADD") or words.at("DROP") or words.at("SET") or words.at("RESET") or words.at("UNSET"):
+            return self._alter_clauses(old, may_lack, words)
         if not words.take("RENAME", "TO"):
             raise WireProblem(
-                NOT_SUPPORTED, "a materialized view can be renamed only", hint="drop it, and create it again"
+                NOT_SUPPORTED,
+                "a materialized view can be renamed, and have constraints and properties added and taken away",
+                hint="drop it, and create it again",
             )
         new = words.name("the new name")
         words.end()
@@ -178,14 +201,54 @@ class Definer:
             if self._flows.exists(new):
                 raise WireProblem(DUPLICATE_TABLE, f'relation "{new}" already exists')
             spelled = self._flows.spelled(old)
-            changes: dict[str, str | None] = {new: self._flows.query_of(old), spelled: None}
+            changes: dict[str, str | None] = {new: self._flows.view_of(old).written(new), spelled: None}
             for reader in self._flows.readers([spelled], directly=True):
-                changes[reader] = _renamed(self._flows.query_of(reader), spelled, new)
+                view = self._flows.view_of(reader)
+                changes[reader] = replace(view, query=_renamed(view.query, spelled, new)).written(reader)
             self._flows.change(changes)
             self._flows.afterwards(lambda: self._comments.rename(old, new))
             return Done("ALTER MATERIALIZED VIEW")
 
         return rename
+
+    def _alter_clauses(self, name: str, may_lack: bool, words: Words) -> Made:
+        """ALTER MATERIALIZED VIEW name ADD | DROP CONSTRAINT …, SET | RESET (…), SET | UNSET TBLPROPERTIES (…)."""
+        change = self._clause_change(name, words)
+        words.end()
+
+        def alter(work: Work) -> Done:
+            tag = "ALTER MATERIALIZED VIEW"
+            if not self._flows.exists(name):
+                if may_lack:
+                    return Done(tag, (f'relation "{name}" does not exist, skipping',))
+                raise WireProblem(UNDEFINED_TABLE, f'relation "{name}" does not exist')
+            view = self._flows.view_of(name)
+            changed = change(view)
+            if changed == view:
+                return Done(tag, (f'materialized view "{name}" is so already, skipping',))
+            self._flows.change({self._flows.spelled(name): changed.written(self._flows.spelled(name))})
+            return Done(tag)
+
+        return alter
+
+    def _clause_change(self, name: str, words: Words) -> Callable[[ViewText], ViewText]:
+        if words.take("ADD"):
+            added = self._expectation(constraint(words), quoted_name(name))
+            return lambda view: _with_constraint(view, added)
+        if words.take("DROP"):
+            words.expect("CONSTRAINT")
+            may_lack, dropped = words.take("IF", "EXISTS"), words.name("the constraint's name")
+            return lambda view: _without_constraint(view, name, dropped, may_lack)
+        if words.take("SET"):
+            words.take("TBLPROPERTIES")
+            given = properties(words)
+            return lambda view: replace(view, properties={**view.properties, **given})
+        if not words.take("UNSET", "TBLPROPERTIES"):
+            words.expect("RESET")
+        gone = property_names(words)
+        return lambda view: replace(
+            view, properties={key: value for key, value in view.properties.items() if key not in gone}
+        )
 
     def _alter_role(self, words: Words) -> Made:
         """ALTER ROLE name SET setting = value | RESET setting."""
@@ -274,37 +337,25 @@ class Definer:
         return name
 
 
-def _column_list(words: Words) -> tuple[str, ...]:
-    """The names in brackets behind a view's name; constraints are refused."""
-    if not words.take("("):
-        return ()
-    names = list[str]()
-    while not names or words.take(","):
-        if words.at("CONSTRAINT"):
-            raise _not_carried(words)
-        names.append(words.name("a column's name"))
-    if not words.take(")"):
-        raise words.error("expected ) or , : columns have their types from the query")
-    return tuple(names)
-
-
-def _not_carried(words: Words) -> WireProblem:
-    clause = words.statement.word(words.index)
-    if not clause or clause not in ("CONSTRAINT", "TBLPROPERTIES", "USING", "WITH", "TABLESPACE"):
-        return words.error("expected AS and a query")
-    return WireProblem(
-        NOT_SUPPORTED,
-        f"{clause} is not taken from clients",
-        hint=(
-            "flows with constraints and properties are defined in the project's files"
-            if clause in ("CONSTRAINT", "TBLPROPERTIES")
-            else "leave it out: storage is the project's"
-        ),
-        at=words.statement.place(words.index),
+def _with_constraint(view: ViewText, added: Expectation) -> ViewText:
+    known = next((each for each in view.expectations if each.name.casefold() == added.name.casefold()), None)
+    if known is None:
+        return replace(view, expectations=(*view.expectations, added))
+    if known == added:
+        return view
+    raise WireProblem(
+        "42710", f'constraint "{added.name}" exists already, and is another one', hint="DROP CONSTRAINT first"
     )
 
 
-def _with_names(query: str, names: tuple[str, ...]) -> str:
+def _without_constraint(view: ViewText, name: str, dropped: str, may_lack: bool) -> ViewText:
+    kept = tuple(each for each in view.expectations if each.name.casefold() != dropped.casefold())
+    if len(kept) == len(view.expectations) and not may_lack:
+        raise WireProblem("42704", f'constraint "{dropped}" of relation "{name}" does not exist')
+    return replace(view, expectations=kept)
+
+
+def _with_names(query: str, names: Sequence[str]) -> str:
     """A query in Spark's words whose first columns have these names."""
     if not names:
         return query

@@ -86,7 +86,7 @@ class ScopedColumns:
             sides = scope.set_operation_scopes
             if len(sides) != 2:
                 return None
-            names = outer or _names(query)
+            names = [*outer, *_names(query)[len(outer) :]]
             left = self._of_query(sides[0], names, name)
             if left is None or not _is_typed(sides[1].expression):
                 return left  # the recursive side of a common table expression has the type of the other
@@ -96,7 +96,8 @@ class ScopedColumns:
             return None
         has_star = any(each.is_star for each in query.selects)
         if outer or not has_star:
-            names = outer or _names(query)
+            # A list may name the first columns only.
+            names = [*outer, *_names(query)[len(outer) :]]
             place = names.index(name) if name in names and not (outer and has_star) else -1
             return _known(query.selects[place].type) if 0 <= place < len(query.selects) else None
         named = [each for each in query.selects if not each.is_star and each.alias_or_name == name]

@@ -11,7 +11,7 @@ from headgate.gateway.answers import CopyIn, CopyOut, Done, Followed, Result
 from headgate.gateway.copied import CopiedRows
 from headgate.gateway.copying import Copy, parse_copy
 from headgate.gateway.cursors import rows_of_result
-from headgate.gateway.dialect import bound
+from headgate.gateway.dialect import bound, quoted_name
 from headgate.gateway.prepared import Begin
 from headgate.gateway.problems import NOT_SUPPORTED, SYNTAX, WireProblem
 from headgate.gateway.producing import GivenRows, Writes, columns_of_table, inserted, values_of
@@ -110,10 +110,6 @@ def is_copied_in(statement: Statement) -> bool:
 def _copied_query(copy: Copy) -> str:
     if copy.query is not None:
         return copy.query
-    table = ".".join(_quoted(part) for part in copy.table)
-    columns = ", ".join(_quoted(name) for name in copy.columns) or "*"
+    table = ".".join(quoted_name(part) for part in copy.table)
+    columns = ", ".join(quoted_name(name) for name in copy.columns) or "*"
     return f"SELECT {columns} FROM {table}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

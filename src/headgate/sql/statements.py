@@ -12,12 +12,15 @@ Names keep the user's spelling; they are compared without case. Every mistake is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from sqlglot.tokenizer_core import Token, TokenType
 
 from headgate.config.durations import DURATION_HINT, parse_duration
 from headgate.dataflow.flow import Action, Expectation
+from headgate.dataflow.relation import quoted
 from headgate.errors import FlowError, Location, Problems, all_problems
 from headgate.sql.expectations import COUNTED, check_expectation, counting_query, kept_query
 from headgate.sql.names import did_you_mean, nearest
@@ -31,6 +34,7 @@ ADVISE = "advise"
 RANGES = "ranges"
 RANGE_COLUMN = "range_column"
 _MOST_RANGES = 1_000
+_DECLARED = Location("flow")
 PROPERTIES: dict[str, tuple[str, ...] | None] = {
     LOOKUP_MISS: ("unknown", "drop", "fail"),
     TARGET_LAG: None,
@@ -83,6 +87,59 @@ class CreateAutoCdc:
 Statement = CreateView | CreateStreamingTable | CreateAutoCdc
 
 
+@dataclass(frozen=True, slots=True)
+class ViewText:
+    """A view as a program or client declares it: its query, and what a statement says beside it."""
+
+    query: str
+    expectations: tuple[Expectation, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Of the query alone, or of a whole CREATE MATERIALIZED VIEW."""
+        if not is_statement(text):
+            return cls(text)
+        tokens = tokenize(text, _DECLARED)
+        while tokens[-1].token_type == TokenType.SEMICOLON:
+            tokens.pop()
+        parser = _StatementParser(text, "flow", 1, tokens)
+        view = parser.parse()
+        if not isinstance(view, CreateView):
+            raise FlowError("expected CREATE MATERIALIZED VIEW", where=view.where)
+        return cls(parser.query, view.expectations, view.properties, view.comment)
+
+    def written(self, name: str) -> str:
+        """The query if there is nothing else, or the statement of a view of this name."""
+        if not (self.expectations or self.properties or self.comment):
+            return self.query
+        parts = [f"CREATE MATERIALIZED VIEW {quoted(name)}"]
+        if self.expectations:
+            constraints = [
+                f"CONSTRAINT {quoted(each.name)} EXPECT ({each.condition}) ON VIOLATION {each.action.upper()}"
+                for each in self.expectations
+            ]
+            parts.append(f"({', '.join(constraints)})")
+        if self.comment:
+            parts.append(f"COMMENT {_text_literal(self.comment)}")
+        if self.properties:
+            pairs = [f"{_text_literal(key)} = {_text_literal(value)}" for key, value in self.properties.items()]
+            parts.append(f"TBLPROPERTIES ({', '.join(pairs)})")
+        return f"{' '.join(parts)} AS\n{self.query}"
+
+
+def is_statement(text: str, where: Location = _DECLARED) -> bool:
+    """Whether a view is declared by a statement of its own, and not by its query."""
+    tokens = tokenize(text, where)
+    return bool(tokens) and tokens[0].text.upper() == "CREATE"
+
+
+def _text_literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def parse_statements(text: str, file: str, first_line: int = 1, problems: Problems | None = None) -> list[Statement]:
     """The statements of a file, in order; those with a mistake are left out where `problems` are collected."""
     tokens = tokenize(text, Location(file, first_line))
@@ -108,7 +165,7 @@ class _StatementParser:
         self._first_line = first_line
         self._tokens = tokens
         self._index = 0
-        self._query = ""
+        self.query = ""
         """Of a view, as written."""
 
     def parse_all(self) -> list[Statement]:
@@ -120,7 +177,7 @@ class _StatementParser:
         if isinstance(found, CreateView):
             properties = {name: value for name, value in found.properties.items() if name == TARGET_LAG}
             if any(each.action == "drop" for each in found.expectations):
-                query = self._query
+                query = self.query
         text = counting_query(found.name, query, found.expectations)
         place = found.expectations[0].where
         return [found, CreateView(f"{found.name}{COUNTED}", text, found.where, place, properties)]
@@ -156,8 +213,8 @@ class _StatementParser:
         if self._index >= len(self._tokens):
             raise self._error("expected a query")
         first, last = self._tokens[self._index], self._tokens[-1]
-        self._query = self._text[first.start : last.end + 1]
-        query, place = kept_query(self._query, self._place(first), expectations)
+        self.query = self._text[first.start : last.end + 1]
+        query, place = kept_query(self.query, self._place(first), expectations)
         return CreateView(name, query, self._start(), place, properties, comment, expectations)
 
     def _streaming_table(self) -> CreateStreamingTable:

@@ -17,7 +17,7 @@ from headgate.dataflow.flow import Flow
 from headgate.errors import FlowError, Problems, raise_all
 from headgate.runtime.defining.building import Declared, Definitions
 from headgate.runtime.flows.analyses import Analyses
-from headgate.runtime.flows.definitions import each_flow, read_statements, view_statement, without_declared
+from headgate.runtime.flows.definitions import each_flow, read_statements, view_statements, without_declared
 from headgate.runtime.flows.flows import FlowPlan, Planner
 from headgate.runtime.flows.procedure_set import ProcedureSet
 from headgate.runtime.flows.replicas import Replicas
@@ -68,7 +68,7 @@ class DefinitionReader:
             _LOGGER.error("flows have two owners, and stay with the first: %s", told)
         for name, sql in declared.values():
             with problems.collected():
-                statements.append(view_statement(name, sql))
+                statements += view_statements(name, sql)
         catalog = self._given()
         planner = Planner(self._analyses, catalog, self._recorded_columns, self._planner)
         fingerprints: dict[str, str] = {}

@@ -11,10 +11,18 @@ from typing import Generic, Protocol, TypeVar
 from headgate.dataflow.flow import AutoCdc, Flow, MaterializedView
 from headgate.delta.changes import BEGINNING, COMMIT_AT, START_AT
 from headgate.errors import FlowError, Location, Problems, all_problems
+from headgate.sql.expectations import COUNTED
 from headgate.sql.lower import lower_view
 from headgate.sql.ordering import order_flows, view_inputs
 from headgate.sql.scope import TableCatalog
-from headgate.sql.statements import CreateAutoCdc, CreateStreamingTable, CreateView, Statement, parse_statements
+from headgate.sql.statements import (
+    CreateAutoCdc,
+    CreateStreamingTable,
+    CreateView,
+    Statement,
+    is_statement,
+    parse_statements,
+)
 
 Made = TypeVar("Made")
 
@@ -40,22 +48,31 @@ def _text_of(file: Path) -> str:
         ) from None
 
 
-def view_statement(name: str, sql: str) -> Statement:
-    """The statement of a view that a program declares; lines count from its SELECT."""
+def view_statements(name: str, sql: str) -> list[Statement]:
+    """The statements of a view that a program declares, by its query or by a statement of its own; lines count from its first."""
     file = f"flow {name}"
     if not sql.strip():
         raise FlowError("there is no query", where=Location(file, 1), hint="write one SELECT")
+    is_whole = is_statement(sql, Location(file, 1))
+    text, before = (sql, 0) if is_whole else (f"CREATE MATERIALIZED VIEW {name} AS\n{sql}", 1)
     try:
-        statements = parse_statements(f"CREATE MATERIALIZED VIEW {name} AS\n{sql}", file, first_line=0)
+        statements = parse_statements(text, file, first_line=1 - before)
     except FlowError as error:
         if error.where is None or error.where.line != 0:
             raise
         raise FlowError(
             f"a flow cannot be called {name}", where=Location(file), hint="other names than words go into backquotes"
         ) from None
-    if len(statements) != 1:
-        raise FlowError("expected one query", where=statements[1].where, hint="declare each flow by itself")
-    return replace(statements[0], where=Location(file, 1))
+    view, *others = statements
+    if not isinstance(view, CreateView) or (is_whole and view.name.casefold() != name.strip("`").casefold()):
+        raise FlowError(
+            f"expected a materialized view {name}",
+            where=Location(file, 1),
+            hint="write one SELECT, or CREATE MATERIALIZED VIEW",
+        )
+    if [target_of(each) for each in others] != [f"{view.name}{COUNTED}"] * bool(view.expectations):
+        raise FlowError("expected one query", where=others[0].where, hint="declare each flow by itself")
+    return [replace(each, where=Location(file, 1)) for each in statements]
 
 
 def without_declared(
