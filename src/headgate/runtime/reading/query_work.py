@@ -142,11 +142,14 @@ class QueryWork:
         interruption: Interruption,
         until: float | None = None,
         frame: DataFrame | None = None,
+        *,
+        in_spark: bool = True,
     ) -> Found:
         """The work's result. Raises `Cancelled`, or `DeadlineExceeded` at an instant of the monotonic clock, once the work has ended,
-        and `SparkLost` when it does not end. Work that runs a frame begins when the frame may run."""
+        and `SparkLost` when it does not end. Work that runs a frame begins when the frame may run; work that is not `in_spark` has
+        no jobs there that could be called off."""
         if frame is None:
-            return self._run(work, interruption, until)
+            return self._run(work, interruption, until, in_spark)
         try:
             with self._execution(frame, interruption.cancelled, until):
                 return self._run(work, interruption, until)
@@ -154,10 +157,12 @@ class QueryWork:
             interruption.check()
             raise DeadlineExceeded from None
 
-    def _run(self, work: Callable[[], Found], interruption: Interruption, until: float | None) -> Found:
+    def _run(
+        self, work: Callable[[], Found], interruption: Interruption, until: float | None, in_spark: bool = True
+    ) -> Found:
         interruption.check()
         self._health.require()
-        future = self._threads.submit(lambda: self._tagged(work, interruption.tag))
+        future = self._threads.submit((lambda: self._tagged(work, interruption.tag)) if in_spark else work)
         try:
             left = None if until is None else max(0.0, until - time.monotonic())
             either: tuple[Future[Any], ...] = (future, interruption.cancelled)

@@ -237,9 +237,6 @@ class Reader:
             return self._session.sql(given.text)
 
         def result() -> Result:
-            picked = self._picked(query, snapshot)
-            if picked is not None:
-                return PickedResult(*picked, plan)
             asked = self._asked(query, snapshot, plan)
             kept = self.kept.answer(asked) if asked is not None else None
             if kept is not None:
@@ -250,8 +247,12 @@ class Reader:
             observe = partial(self.kept.observe, query.text) if asked is not None else None
             return PlannedResult(frame, self._reading, observe and (lambda seconds: observe(planned + seconds)))
 
+        work = self._reading.work
         try:
-            found = self._reading.work.run(result, interruption, until)
+            picked = None
+            if query.picks is not None:
+                picked = work.run(partial(self._picked, query, snapshot), interruption, until, in_spark=False)
+            found = work.run(result, interruption, until) if picked is None else PickedResult(*picked, plan)
         except (PySparkException, Py4JError) as error:
             snapshot.release()
             known = translate(error, self._storage)
