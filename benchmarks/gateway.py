@@ -30,7 +30,7 @@ from headgate.service.listening import listen
 
 ROWS = {"tiny": 20_000, "small": 1_000_000, "full": 1_000_000}
 SECONDS = {"tiny": 0.5, "small": 4.0, "full": 10.0}
-ROUNDS = {"tiny": 1, "small": 3, "full": 5}
+ROUNDS = {"tiny": 1, "small": 5, "full": 5}
 HELD = {"tiny": 100, "small": 500, "full": 500}
 TARGETS = {"wire_vs_http": (">=", 1.0), "rows_vs_postgres": (">=", 0.3)}
 COLUMNS = {
@@ -111,11 +111,12 @@ def measure(scale: str, folder: Path) -> dict[str, object]:
         with Server(warehouse, port=0, endpoints=[gateway]) as server:
             address = f"host=127.0.0.1 port={gateway.port} user=bench dbname=shop"
             client("rows", address, rows, "shop.sales")  # warm up
-            wire, http, ratios, here, there = [], [], [], [], []
+            wire, http, ratios, here, there = (list[float]() for _ in range(5))
             for number in range(rounds):
                 say(f"round {number + 1} of {rounds}")
-                http.append(client("http", server.url, seconds)["queries_per_second"])
-                wire.append(client("wire", address, seconds)["queries_per_second"])
+                sides = [(http, "http", server.url), (wire, "wire", address)]
+                for found, kind, place in sides if number % 2 == 0 else reversed(sides):
+                    found.append(client(kind, place, seconds)["queries_per_second"])
                 ratios.append(wire[-1] / http[-1])
                 there.append(client("rows", postgres.dsn, rows, "sales")["seconds"])
                 here.append(client("rows", address, rows, "shop.sales")["seconds"])
