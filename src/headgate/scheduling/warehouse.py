@@ -286,7 +286,10 @@ class Warehouse:
     # flows
 
     def flow(self, name: str, sql: str) -> None:
-        """Adds a materialized view, or replaces the one of that name; it is kept when the warehouse is opened again."""
+        """Adds a materialized view, or replaces the one of that name; it is kept when the warehouse is opened again.
+
+        `sql` is its query, or a CREATE MATERIALIZED VIEW with constraints and properties.
+        """
         with self._engine.defining_flows():
             self._engine.defining.declare(name, sql)
 
