@@ -140,6 +140,21 @@ def test_what_the_service_refuses_is_told(
     assert capsys.readouterr().err.splitlines() == ["error: query:1: it cannot be", "hint: ask otherwise"]
 
 
+def test_a_service_that_opens_its_warehouse_is_asked_again_unless_there_is_a_deadline(
+    service: Canned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.failure = (503, {"kind": "NotReady", "what": "the warehouse is being opened", "hint": "ask again"})
+    assert run(["query", "--url", service.url, QUERY, "--deadline", "5s"]) == 4
+    assert len(service.asked) == 1
+
+    def pause(_: float) -> None:
+        service.failure = None
+
+    monkeypatch.setattr("headgate.cli.reaching.time.sleep", pause)
+    assert query(service, QUERY).exit_code == 0
+    assert len(service.asked) == 3
+
+
 def test_a_service_that_is_not_there_is_code_4(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["query", "--url", "http://127.0.0.1:1", QUERY]) == 4
     assert "headgate run" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, TextIO
 import click
 
 from headgate.cli.options import Place, service_options
-from headgate.cli.reaching import reach
+from headgate.cli.reaching import reach, when_open
 from headgate.cli.terminal import console, show
 from headgate.cli.waiting import waiting
 from headgate.errors import DefiniteError, Location
@@ -77,8 +77,9 @@ def query_command(
         return
     asked = text if text is not None else _read(file or sys.stdin)
     with reach(place) as client:
-        with waiting("waiting for the answer"):
-            reply = client.sql(asked, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale, job=job)
+        ask = partial(client.sql, asked, max_staleness=max_staleness, deadline=deadline, when_stale=when_stale, job=job)
+        with waiting("waiting for the answer") as line:
+            reply = ask() if deadline is not None else when_open(ask, line)
         with reply, _destination(output) as stream:
             write_reply(reply, form, stream)
     if with_receipt:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -14,11 +15,11 @@ import click
 from headgate.cli.options import Place
 from headgate.cli.running import find_service, storage_of
 from headgate.cli.waiting import WaitingLine, waiting
-from headgate.errors import WarehouseBusy
+from headgate.errors import TransientError, WarehouseBusy
 
 if TYPE_CHECKING:
     from headgate.capture.source import Progress
-    from headgate.client import Client
+    from headgate.client import Client, Reply
     from headgate.runtime.sources.progress import OnProgress
     from headgate.scheduling.applying import ApproveOpening
     from headgate.scheduling.warehouse import Warehouse
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Address = tuple[str, str | None]
 """A service's address and token."""
 
+_OPENING_SECONDS = 60.0
+_AGAIN_SECONDS = 1.0
 _ANY_SIZE = 1 << 62
 _ALONE = timedelta(days=365)
 """Limits protect a service from its clients; a command that is alone has none to be protected from."""
@@ -40,6 +43,19 @@ def reach(place: Place) -> Iterator[Client]:
         url, token = address_of(place) or ends.enter_context(_served_here(place))
         # A query without a deadline may take as long as it takes; Ctrl-C ends it.
         yield ends.enter_context(connect(url, token, timeout=None))
+
+
+def when_open(ask: Callable[[], Reply], line: WaitingLine) -> Reply:
+    """The reply of the service. One that opens its warehouse, because Spark died for example, is asked again for a minute."""
+    until = time.monotonic() + _OPENING_SECONDS
+    while True:
+        try:
+            return ask()
+        except TransientError as error:
+            if type(error).__name__ not in ("NotReady", "SparkLost") or time.monotonic() >= until:
+                raise
+            line.say(error.what)
+            time.sleep(_AGAIN_SECONDS)
 
 
 def address_of(place: Place) -> Address | None:
