@@ -83,8 +83,8 @@ class ProjectLimits(Settings):
     """Rows of one source transaction held in memory; more go to files of their own."""
     unwritten_bytes: Size = 256 << 20
     """Commits of producers that need not be durable, per source, before they are written nevertheless."""
-    spark_load_bytes: Size = 1 << 30
-    """Source tables that are read whole and are together larger than this are read by Spark's executors."""
+    spark_load_bytes: Size = 256 << 20
+    """A source table larger than this is loaded by Spark's executors: range by range where it can be, else whole."""
     segment_bytes: Size = 64 << 20
     """Size at which a stream log begins a new segment."""
     rows_per_file: Count = 64_000

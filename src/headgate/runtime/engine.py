@@ -118,7 +118,7 @@ class Engine:
             opened.callback(ledger.close)
             opened.callback(self._close_sources)
             self.journal = Journal(ledger)
-            self._assemble(project, clock, step, ledger.epoch)
+            self._assemble(project, clock, step, ledger.epoch, progress)
             opened.callback(self.journal.settle)
             opened.callback(self.ways.keep)
             opened.callback(self.executor.close)
@@ -146,7 +146,7 @@ class Engine:
             self.loads.start()
             self._opened = opened.pop_all()
 
-    def _assemble(self, project: Project, clock: Clock, step: Step, epoch: int) -> None:
+    def _assemble(self, project: Project, clock: Clock, step: Step, epoch: int, progress: OnProgress | None) -> None:
         """Makes the parts, each from those that it uses."""
         sessions, journal, limits = self.sessions, self.journal, project.limits
         self.scratch = Scratch(Path(project.storage) / INTERNAL / "scratch", epoch)
@@ -201,8 +201,10 @@ class Engine:
             self.executor,
         )
         self.tables.kept.filters = self.flows.filters_of
-        range_loads = RangeLoads(journal, self.tables, lambda: sessions.context, self.upkeep.paused)
-        self.loads = Loads(self.sources, self.signal, self.flows.with_history, self.replicas.stages, range_loads)
+        range_loads = RangeLoads(journal, self.tables, lambda: sessions.context, self.upkeep.paused, self._widen)
+        self.loads = Loads(
+            self.sources, self.signal, self.flows.with_history, self.replicas.stages, range_loads, progress
+        )
         self.platforms = Platforms(
             self.settings, journal, self.flows, self.executor, sessions, self.signal, journal.identity, epoch, step
         )
@@ -282,17 +284,20 @@ class Engine:
     def cut(self, samples: Mapping[str, Sample]) -> tuple[JobId, bool]:
         """Closes the open job at what is captured; gives the newest job and whether it is new."""
         self.require_open()
-        if any(self.replicas.are_narrow(source) for source in self.sources.values()):
-            # Replicas get the columns that their tables at the sources have.
-            with self.changing_flows():
-                for source in self.sources.values():
-                    self.replicas.widen(source)
-                if take_wider_types(self.journal.records, self.replicas, self.flows, self.sources.values()):
-                    self.defining.read_again()
+        self._widen(*self.sources.values())
         with self.journal.lock:
             before = self.journal.chain.newest
             job = self._cuts.close_job(samples)
         return job, job > before
+
+    def _widen(self, *sources: Source) -> None:
+        """Gives replicas the columns that their tables at the sources have."""
+        if any(map(self.replicas.are_narrow, sources)):
+            with self.changing_flows():
+                for source in sources:
+                    self.replicas.widen(source)
+                if take_wider_types(self.journal.records, self.replicas, self.flows, sources):
+                    self.defining.read_again()
 
     def is_busy(self, tables: frozenset[str]) -> bool:
         """Whether a table, or what it derives from, has not taken what was cut before: a new cut would wait for that."""
@@ -314,6 +319,7 @@ class Engine:
         elif full:
             for source in self.sources.values():
                 problems += self._cuts.read_whole(source)
+        self.loads.start()
         try:
             self.loads.finish()
         except HeadgateError as error:
@@ -346,7 +352,8 @@ class Engine:
                 f"{entry.name} cannot be read again: programs write it, and all that they committed is here",
                 hint="name a table of a database, or a flow",
             )
-        else:
+        elif not replica.unread or replica.stopped is not None:
+            # One that is being loaded range by range is read anyway.
             raise_all(self._cuts.read_whole(replica.source, replica.table))
 
     def _fill_again(self, table: str) -> None:

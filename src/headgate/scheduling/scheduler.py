@@ -257,7 +257,11 @@ class Scheduler:
 
         def lacking() -> dict[str, KeySet]:
             with self.journal.lock:
-                return {stage.name: keys for stage, keys in needed if stage.lacks(keys)}
+                found = {stage: keys for stage, keys in needed if stage.lacks(keys)}
+            for stage in found:
+                if stage.by_range and (failure := stage.stopped) is not None:
+                    raise failure
+            return {stage.name: keys for stage, keys in found.items()}
 
         if unloaded := lacking():
             began = time.monotonic()

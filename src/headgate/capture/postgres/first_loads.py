@@ -5,29 +5,36 @@
 
 The log takes the tables' changes from before p on, so none is missing behind the rows. Changes up to p are in the rows already, and
 whoever reads the log leaves them out (`FirstLoad`). A load that is cut short leaves nothing in the log and starts over with another p.
-The slot that exports the snapshot is a temporary one: the server holds WAL and dead rows for it only while rows are read.
+The slot that exports the snapshot is a temporary one: the server holds WAL and dead rows for it only while rows are read, and drops
+it with the connection, so that a crash leaves none.
+
+A table may be read range by range instead: `read_ranges` gives a snapshot at a p of its own for a group of ranges, whose rows go
+where the caller has them. No row of it is in the log; `mark` lets a job hold p, and the log is needed behind the smallest p.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 
 from headgate.capture.events import to_micros
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.cursor import CursorFile
+from headgate.capture.postgres.key_ranges import KeyRangeReader, bounds_of
 from headgate.capture.postgres.load import copy_into
 from headgate.capture.postgres.log_history import LogHistory
 from headgate.capture.postgres.log_reader import LogReader
 from headgate.capture.postgres.log_state import EVER, LogState
 from headgate.capture.postgres.new_slot import new_slot
 from headgate.capture.postgres.opening import Opening
-from headgate.capture.postgres.problems import SourceHistoryLost, SourceUnreachable
-from headgate.capture.source import FirstLoad, Progress
+from headgate.capture.postgres.problems import SourceBusy, SourceHistoryLost, SourceUnreachable
+from headgate.capture.source import FirstLoad, Progress, RangeRead
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.writing import TransactionWriter
 from headgate.errors import DefiniteError
+from headgate.ranges.key_set import Value
 
 
 class FirstLoads:
@@ -80,6 +87,82 @@ class FirstLoads:
             finally:
                 self._begun, self.progress = {}, None
                 self.look()
+
+    def bounds(self, name: str, column: str, count: int) -> tuple[Value, ...] | None:
+        """See `RangedSource`."""
+        with self._lock:
+            table = self._history.tables.tables[name] if self._history.is_waiting(name) else None
+        if table is None:
+            return None
+        with self._history.sessions.borrow("looking for ranges") as connection:
+            return bounds_of(connection, table, column, count)
+
+    @contextmanager
+    def read_ranges(self, name: str, column: str) -> Iterator[RangeRead]:
+        """A table as it is now; one whose rows cannot be read is stopped, and the block raises why."""
+        with self._reading:
+            try:
+                yield from self._snapshot(name, column)
+            except DefiniteError as error:
+                with self._lock:
+                    if self._history.is_waiting(name) and name not in self._history.tables.problems:
+                        self._history.tables.stop(name, self._opening.log.end + 1, error)
+                raise
+            finally:
+                self._begun = {}
+                self.look()
+
+    def _snapshot(self, name: str, column: str) -> Iterator[RangeRead]:
+        opening, history = self._opening, self._history
+        with self._lock:
+            self._require_waiting(name)
+            # A new stream tells the shapes of tables again.
+            self._reader().disconnect()
+            table = history.begin_ranges(name)
+            self._begun = {name: opening.log.end + 1}
+            self.look()
+        with new_slot(opening.dsn, f"{history.name[:57]}_first", temporary=True) as slot:
+            position = slot.load_at + history.offset
+            with self._lock:
+                self._begun = {name: position}
+                self.look()
+
+            def verify() -> None:
+                with self._lock:
+                    self._reader().drain(slot.consistent)
+                    self._require_waiting(name)
+                    if not history.is_as(name, table):
+                        raise SourceBusy(
+                            f"{table.qualified} changed its shape while it was read", hint="it is read again"
+                        )
+
+            yield RangeRead(position, KeyRangeReader(opening.dsn, slot.snapshot, table, column), verify)
+
+    def _require_waiting(self, name: str) -> None:
+        if not self._history.is_waiting(name):
+            raise SourceBusy(f"{name} was read whole meanwhile", hint="what is left of it follows from that")
+
+    def mark(self, position: int) -> None:
+        """Appends a transaction without rows, at a position that no commit record has: right before one that all was read up to."""
+        log, history = self._opening.log, self._history
+        with self._lock:
+            reader = self._reader()
+            while (at := reader.durable - 1 + history.offset) < position or at <= log.end:
+                history.server.nudge()
+                reader.drain(history.server.standing().lsn)
+            # Of transactions that are on their way, times could lie before the mark's.
+            reader.disconnect()
+            now = self._opening.clock.now()
+            with log.begin(at, now if log.end_commit_at is None else max(now, log.end_commit_at)) as writer:
+                writer.commit()
+            log.sync()
+
+    def ranges_read(self, name: str) -> None:
+        """All ranges of a table are durable."""
+        with self._lock:
+            if self._history.is_waiting(name):
+                self._history.ranges_read(name)
+            self.look()
 
     def _read(self, names: Collection[str]) -> None:
         while waiting := [name for name in names if self._history.is_waiting(name)]:

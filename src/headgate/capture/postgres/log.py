@@ -121,7 +121,8 @@ class LogMethod(CapturedTables[LogHistory]):
         """Reads tables whole again, by default all of them from a new slot; history that was captured is kept."""
         if tables is not None:
             tables = tuple(tables)
-            first = [name for name in tables if self._history.is_waiting(name)]
+            # One that is read range by range is read whole behind what was read of it.
+            first = [name for name in tables if self._history.is_waiting(name) and not self._history.has_rows(name)]
             self.load(first)
             tables = [name for name in tables if name not in first]
         with self._lock:

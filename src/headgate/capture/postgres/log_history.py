@@ -25,7 +25,7 @@ from headgate.capture.postgres.log_tables import LogTables, TableDefinition, wit
 from headgate.capture.postgres.new_slot import identify, new_slot
 from headgate.capture.postgres.opening import Opening
 from headgate.capture.postgres.pgoutput import show_lsn
-from headgate.capture.postgres.problems import SourceHistoryLost, SourceSetup
+from headgate.capture.postgres.problems import SourceBusy, SourceHistoryLost, SourceSetup
 from headgate.capture.postgres.slot import (
     SlotStatus,
     drop_publication,
@@ -65,6 +65,9 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
             self._fetch_again()
         self._forget_removed(present)
         self.tables = self._known(present)
+        if by_range := {name: table for name, table in self.tables.tables.items() if self.is_waiting(name)}:
+            with self.sessions.borrow("measuring the tables") as connection:
+                self._measure(connection, by_range)
 
     @property
     def offset(self) -> int:
@@ -160,10 +163,7 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
             present = {name: self._read(self._definitions[name], connection) for name in names}
             publish_tables(connection, self.name, {**self.tables.tables, **present}.values())
             entries = memberships(connection, self.name)
-            ranges = cut_ranges(connection, present.values())
-        self.sizes |= {
-            name: sum(each.bytes for each in ranges if each.table is table) for name, table in present.items()
-        }
+            self._measure(connection, present)
         known = {
             name: known_table(table, entries[table.oid], load=EVER, again=False) for name, table in present.items()
         }
@@ -171,6 +171,35 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
         for name, table in present.items():
             self.tables.begin(name, table)
         return present
+
+    def _measure(self, connection: psycopg.Connection, tables: Mapping[str, PostgresTable]) -> None:
+        ranges = cut_ranges(connection, tables.values())
+        self.sizes |= {
+            name: sum(each.bytes for each in ranges if each.table is table) for name, table in tables.items()
+        }
+
+    def begin_ranges(self, name: str) -> PostgresTable:
+        """A table whose first rows are read range by range, as its changes are taken: one shape for all of its ranges.
+
+        Columns that were added since the first ranges were read are noticed; where that makes what was read wrong, the table
+        has a problem and is to be read whole.
+        """
+        if not self.state.tables[name].is_read_by_range:
+            self.await_rows([name])
+            # From now on the shape is that of rows that were read, also for the next process.
+            known = replace(self.state.tables[name], read_at=self.log.end + 1)
+            self._save(replace(self.state, tables={**self.state.tables, name: known}))
+        else:
+            self.inspect(self.server.standing().lsn)
+        if (problem := self.tables.problems.get(name)) is not None:
+            raise SourceBusy(problem.what, hint=problem.hint or "it is read whole by itself")
+        return self.tables.tables[name]
+
+    def ranges_read(self, name: str) -> None:
+        """All ranges of a table are durable where they belong; the log has nothing of its first rows."""
+        at = self.log.end
+        known = replace(self.state.tables[name], load=at, read_at=at, entered_at=at)
+        self._save(replace(self.state, tables={**self.state.tables, name: known}))
 
     def entered(self, tables: Mapping[str, PostgresTable], read_at: int, position: int) -> None:
         """The first rows of tables, as they were at `read_at`, are in the log at a position."""
@@ -254,8 +283,11 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
             gone = {name: given_up(known) for name, known in removed.items()}
             self._save(replace(self.state, tables={**self.state.tables, **gone}))
 
-    def _known(self, present: Mapping[str, PostgresTable]) -> LogTables:
-        """The loaded tables as the stream log has them; what changed meanwhile and cannot be carried on stops a table."""
+    def _known(self, present: Mapping[str, PostgresTable], *, waiting: bool = False) -> LogTables:
+        """The loaded tables as the stream log has them; what changed meanwhile and cannot be carried on stops a table.
+
+        With `waiting` also those whose changes are taken before their first rows are there: an opening has to begin them anew.
+        """
         tables: dict[str, PostgresTable] = {}
         problems: dict[str, TableProblem] = {}
         for name, known in self.state.tables.items():
@@ -264,7 +296,8 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
                 problems[name] = known.problem or TableProblem(self.log.end + 1, error.what, error.advice)
                 self._save_problem(name, problems[name])
                 continue
-            if name not in present or known.load > self.log.end:
+            is_followed = known.load <= self.log.end or known.is_read_by_range or (waiting and known.is_waiting)
+            if name not in present or not is_followed:
                 continue
             tables[name] = present[name]
             if known.problem is not None:
@@ -315,12 +348,12 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
                 # process leaves the load to be begun again when the source is opened.
                 self._save(replace(self.state, tables={**self.state.tables, **before}))
                 raise
-        self.tables = self._known({**self.tables.tables, **tables})
+        self.tables = self._known({**self.tables.tables, **tables}, waiting=True)
 
     def has_rows(self, name: str) -> bool:
         """Whether the stream log has rows of a table from before the load that it is to get now."""
         known = self.state.tables.get(name)
-        return known is not None and (known.again or known.load <= self.log.end)
+        return known is not None and (known.again or known.load <= self.log.end or known.is_read_by_range)
 
     def _catalog(self, name: str) -> PostgresTable:
         with self.sessions.borrow(f"reading the definition of {name}") as connection:
@@ -342,6 +375,6 @@ class LogHistory(CaptureHistory[TableDefinition, LogState]):
 
 def _first_of(known: LoggedTable | None, loaded: int | None = None) -> tuple[int | None, int | None]:
     """Where a table's first rows are; those that are loaded now, if it had none."""
-    if known is None or (known.entered_at is None and known.load == EVER):
+    if known is None or (loaded is not None and known.entered_at is None and known.load == EVER):
         return loaded, loaded
     return known.read_at, known.entered_at

@@ -38,7 +38,7 @@ class LoggedTable:
     """The stream log had rows of it before that load."""
     problem: TableProblem | None = None
     read_at: int | None = None
-    """The position whose state the table's first rows are ..."""
+    """The position whose state the table's first rows are; of a table that is read range by range, the earliest such position ..."""
     entered_at: int | None = None
     """... and the one at which they are in the stream log, in front of which nothing of the table counts."""
 
@@ -46,6 +46,11 @@ class LoggedTable:
     def is_waiting(self) -> bool:
         """Whether the log takes the table's changes, but its first rows are still to be read."""
         return self.load == EVER and not self.again
+
+    @property
+    def is_read_by_range(self) -> bool:
+        """Whether some of the first rows may have been read, range by range, and others are still to be read."""
+        return self.is_waiting and self.read_at is not None
 
 
 @dataclass(frozen=True, slots=True)

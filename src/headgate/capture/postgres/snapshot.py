@@ -109,7 +109,7 @@ def copy_tables(
 
     `keep` chooses among the rows of a table. Of tables that are `large` together no row comes here, but files of events.
     """
-    with _in_snapshot(dsn, snapshot) as connection:
+    with in_snapshot(dsn, snapshot) as connection:
         ranges = cut_ranges(connection, tables, blocks=blocks)
     report = _LoadReport(sum(each.rows for each in ranges), progress)
     read = SnapshotReader(dsn, snapshot, op, keep)
@@ -156,7 +156,7 @@ class SnapshotReader:
         known = {DISTINCT: json.dumps(unique)} if unique else None
         names = [column.name for column in table.columns]
         with (
-            _in_snapshot(self.dsn, self.snapshot) as connection,
+            in_snapshot(self.dsn, self.snapshot) as connection,
             source_errors(f"reading {table.qualified}"),
         ):
             for texts in copied(connection, taken.query, names):
@@ -200,7 +200,8 @@ def _numbered(rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
 
 
 @contextmanager
-def _in_snapshot(dsn: str, snapshot: str) -> Iterator[psycopg.Connection]:
+def in_snapshot(dsn: str, snapshot: str) -> Iterator[psycopg.Connection]:
+    """A session that sees what an exported snapshot has."""
     with connect(dsn, application="headgate snapshot") as connection, source_errors("reading a snapshot"):
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias, Unpack
 
 from headgate.capture.gears.agent import Agent
 from headgate.capture.gears.paced_source import PacedSource
-from headgate.capture.postgres.first_loads import left_loads
+from headgate.capture.postgres.first_loads import FirstLoads, left_loads
 from headgate.capture.postgres.log import LogMethod
 from headgate.capture.postgres.log_tables import TableDefinition
 from headgate.capture.postgres.opening import Options
@@ -30,6 +31,7 @@ from headgate.capture.source import (
     Capabilities,
     FirstLoad,
     Progress,
+    RangeRead,
     Sample,
     SourceStatus,
     SourceTable,
@@ -40,6 +42,7 @@ from headgate.capture.streamlog import StreamLog
 from headgate.clock import Clock
 from headgate.config.sources import PostgresSourceSettings
 from headgate.errors import DefiniteError, TransientError
+from headgate.ranges.key_set import Value
 
 CaptureMethod: TypeAlias = LogMethod | TriggerMethod | TimestampMethod
 
@@ -102,6 +105,27 @@ class PostgresSource(PacedSource[PostgresSourceSettings]):
         method = self._opened()[0]
         if isinstance(method, LogMethod):
             method.load(tables, is_stopped)
+
+    # ranges: by log only. By trigger and by timestamp the log has no change from before the rows are there, and a table's rows and
+    # the position as of which they are could not be told apart: tables are loaded whole.
+
+    def bounds(self, table: str, column: str, count: int) -> tuple[Value, ...] | None:
+        method = self._method
+        return method.loads.bounds(table, column, count) if isinstance(method, LogMethod) else None
+
+    def read_ranges(self, table: str, column: str) -> AbstractContextManager[RangeRead]:
+        return self._by_log().read_ranges(table, column)
+
+    def mark(self, position: int) -> None:
+        self._by_log().mark(position)
+
+    def ranges_read(self, table: str) -> None:
+        self._by_log().ranges_read(table)
+
+    def _by_log(self) -> FirstLoads:
+        method = self._opened()[0]
+        assert isinstance(method, LogMethod)
+        return method.loads
 
     @property
     def capabilities(self) -> Capabilities:

@@ -2,6 +2,7 @@
 
 Tables of one source with a range column of the same name are a family, `shop.purc_id`. Views inherit, or have a family of their
 own, `sums.store_id`. Where no bounds are declared, they are chosen: as many ranges as are declared, or by the table's size.
+A large table for which nothing is declared has ranges from its first load on, in a family of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import RANGES
 from headgate.warehouse.divided import Division
 from headgate.warehouse.spec import TableSpec
+
+RANGE_COLUMN = "range_column"
+"""In the ledger's record of a source table: the column of ranges that it got for its first load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,20 @@ class RangeMaps:
     def _tables(self, source: str) -> dict[str, RangeSettings]:
         settings = self._settings.current.sources.get(source)
         tables = getattr(settings, "tables", {})
-        return {name: said for name, table in tables.items() if (said := getattr(table, "ranges", None)) is not None}
+        chosen = {name: self._chosen(source, name) for name in tables}
+        found = {name: getattr(table, "ranges", None) or chosen[name] for name, table in tables.items()}
+        return {name: said for name, said in found.items() if said is not None}
+
+    def _chosen(self, source: str, name: str) -> RangeSettings | None:
+        """How a table is cut that says nothing of it, since it is large."""
+        record = self._journal.records.sources.get(f"{source}.{name}")
+        column = None if record is None else record.get(RANGE_COLUMN)
+        return None if column is None else RangeSettings(column=column, family=f"{name}.{column}")
+
+    @property
+    def load_bytes(self) -> int:
+        """Source tables with more bytes are loaded range by range."""
+        return self._settings.current.limits.spark_load_bytes
 
     def _current(self, family: str, declared: Declared) -> RangeMap:
         """The map that counts: the one that was made of what is declared, as long as the same is declared."""

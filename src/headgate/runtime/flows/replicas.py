@@ -19,8 +19,8 @@ from headgate.capture.source import RangedSource, Source, SourceTable
 from headgate.dataflow.relation import quoted
 from headgate.delta.changes import ROW_NUMBER, JobId
 from headgate.errors import ConfigError, CorruptWarehouse, DefiniteError, FlowFailed
-from headgate.ranges.range_map import RangeMap
-from headgate.runtime.flows.range_maps import RangeMaps
+from headgate.ranges.range_map import RangeMap, kind_of
+from headgate.runtime.flows.range_maps import RANGE_COLUMN, RangeMaps
 from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.replica_stage import ReplicaStage
@@ -38,9 +38,11 @@ _LOGGER = logging.getLogger(__name__)
 OPENING_THREADS = 4
 """Tables that are opened at the same time: most of that is waiting for the storage."""
 _UNLOADED = "its first rows are being loaded, and these are not read yet"
-_RANGE_BYTES = 64 << 20
+_RANGE_BYTES = 32 << 20
 """Of a table that is loaded range by range, about what a range has at the source."""
-_MOST_RANGES = 128
+_FEWEST_RANGES, _MOST_RANGES = 4, 128
+_KEPT = ("declared", "by_range", RANGE_COLUMN)
+"""What a source table's record says beside its columns, which stays when those change."""
 
 
 @dataclass(eq=False)
@@ -190,7 +192,7 @@ class Replicas:
             stale = [record for record in self._journal.records.arrangements.values() if record.table == full]
             forgotten = [(ARRANGEMENT, replace(record, columns=frozenset()).body()) for record in stale]
             described = self._described(full, wider, JobId(self._journal.records.sources[full]["since"]), generation)
-            described |= {"by_range": True} if old.by_range else {}
+            described |= self._kept(full)
             self._materializer.checkpoint([(fresh.versioned, job)], [(SOURCE_TABLE, described), *forgotten, *more])
         self._delete_forgotten(full)
         fresh.divide(self.range_maps.of_source(old.source.name, wider.name, spec))
@@ -279,23 +281,28 @@ class Replicas:
         """
         for full, stage in self.stages.items():
             source, target = stage.source, stage.target
-            if (
-                not isinstance(source, RangedSource)
-                or not stage.is_unloaded
-                or full in whole
-                or target.division is None
-            ):
+            if not isinstance(source, RangedSource) or not stage.is_unloaded or full in whole:
                 continue
-            count = min(_MOST_RANGES, -(-source.first_loads[stage.table].bytes // _RANGE_BYTES))
-            bounds = source.bounds(stage.table, target.division.column, count)
-            if bounds is None:
+            size = source.first_loads[stage.table].bytes
+            column = _range_column(target)
+            if size <= self.range_maps.load_bytes or column is None:
                 continue
+            count = min(_MOST_RANGES, max(_FEWEST_RANGES, -(-size // _RANGE_BYTES)))
+            bounds = source.bounds(stage.table, column, count)
+            if bounds is None or (not bounds and target.division is None):
+                continue
+            record = {**self._journal.records.sources[full], "by_range": True}
+            if target.division is None:
+                record[RANGE_COLUMN] = column
+            self._journal.record([(SOURCE_TABLE, record)])
+            if target.division is None:
+                target.divide(self.range_maps.of_source(source.name, stage.table, target.spec))
+            assert target.division is not None
             if bounds and target.range_map.count == 1:
                 self._divide(target.division, RangeMap(target.range_map.kind, bounds))
-            record = {**self._journal.records.sources[full], "by_range": True}
-            self._journal.record([(SOURCE_TABLE, record)])
             stage.by_range = True
             target.await_rows(_UNLOADED)
+            _LOGGER.info("loaded range by range: table=%s ranges=%s of %s", full, target.range_map.count, column)
 
     def _divide(self, division: Division, found: RangeMap) -> None:
         """Gives a family of tables that have one range the ranges of the one that is loaded."""
@@ -340,9 +347,11 @@ class Replicas:
 
     def _remember(self, full: str, table: SourceTable, since: JobId) -> None:
         described = self._described(full, table, since, self._generation(full))
+        self._journal.record([(SOURCE_TABLE, {"declared": False, **described, **self._kept(full)})])
+
+    def _kept(self, full: str) -> dict[str, Any]:
         known = self._journal.records.sources[full] if self._is_known(full) else {}
-        kept = {"declared": known.get("declared", False)} | ({"by_range": True} if known.get("by_range") else {})
-        self._journal.record([(SOURCE_TABLE, {**described, **kept})])
+        return {name: known[name] for name in _KEPT if known.get(name)}
 
     def _described(self, full: str, table: SourceTable, since: JobId, generation: int) -> dict[str, Any]:
         return {
@@ -353,6 +362,16 @@ class Replicas:
             "schema": table.schema.jsonValue(),
             "key": list(table.key),
         }
+
+
+def _range_column(target: StoredTable) -> str | None:
+    """The column by whose ranges a table is loaded: that of its ranges, else the first of its key, where that can be one."""
+    if target.division is not None:
+        return target.division.column
+    lead = target.spec.key[0]
+    if lead == ROW_NUMBER or kind_of(target.spec.schema[lead].dataType.simpleString()) is None:
+        return None
+    return lead
 
 
 def _path(full: str, generation: int) -> str:

@@ -21,8 +21,9 @@ from headgate.errors import DefiniteError, HeadgateError, TransientError, Unknow
 from headgate.ranges.key_set import ALL, KeySet
 from headgate.ranges.range_map import Ranges
 from headgate.runtime.signal import Signal
-from headgate.runtime.sources.progress import describe
+from headgate.runtime.sources.progress import OnProgress, describe
 from headgate.runtime.sources.range_loads import RangeLoads
+from headgate.runtime.sources.range_progress import RangePace, RangesLoaded
 from headgate.runtime.stages.replica_stage import ReplicaStage
 
 _LOGGER = logging.getLogger(__name__)
@@ -91,19 +92,6 @@ def choose_ranges(unread: Collection[int], first: Collection[int], waiting: Mapp
 
 
 @dataclass(frozen=True, slots=True)
-class RangesLoaded:
-    """How far a table is that is loaded range by range."""
-
-    count: int
-    read: int
-    waiting: tuple[str, ...]
-    """Unread ranges that queries wait for."""
-
-    def __str__(self) -> str:
-        return f"{self.read} of {self.count} ranges are loaded"
-
-
-@dataclass(frozen=True, slots=True)
 class SourceLoad:
     """What a source still has to read, at one moment."""
 
@@ -131,8 +119,11 @@ class Loads:
         with_history: Callable[[], Collection[str]],
         replicas: Mapping[str, ReplicaStage],
         range_loads: RangeLoads,
+        progress: OnProgress | None = None,
     ) -> None:
-        """`with_history` gives the tables that dimensions keep the history of."""
+        """`with_history` gives the tables that dimensions keep the history of; `progress` hears how far ranges are read."""
+        self._progress = progress
+        self._paces: dict[str, RangePace] = {}
         self._replicas = replicas
         self._range_loads = range_loads
         self._sources = sources
@@ -145,18 +136,23 @@ class Loads:
         self._choices: dict[str, LoadChoice] = {}
         self._troubles: dict[str, HeadgateError] = {}
         self._closed = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._threads: dict[str, threading.Thread] = {}
 
     def start(self) -> None:
-        for source in self._sources.values():
-            if isinstance(source, LoadingSource) and unloaded_of(source):
-                thread = threading.Thread(target=self._run, args=(source,), name=f"load {source.name}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+        """Loads what is to be loaded; may be called again when more has come to that."""
+        for name, source in self._sources.items():
+            with self._lock:
+                running = self._threads.get(name)
+                if not isinstance(source, LoadingSource) or not self._left(source) or self._closed.is_set():
+                    continue
+                if running is None or not running.is_alive():
+                    thread = threading.Thread(target=self._run, args=(source,), name=f"load {name}", daemon=True)
+                    self._threads[name] = thread
+                    thread.start()
 
     def close(self) -> None:
         self._closed.set()
-        for thread in self._threads:
+        for thread in list(self._threads.values()):
             thread.join(_ENDING_SECONDS)
 
     @contextmanager
@@ -190,7 +186,7 @@ class Loads:
         def done() -> bool:
             with self._lock:
                 found[:] = self._troubles.values()
-            return bool(found) or self._closed.is_set() or not any(map(unloaded_of, self._sources.values()))
+            return bool(found) or self._closed.is_set() or not any(map(self._left, self._sources.values()))
 
         self._signal.wait_until(done)
         if found:
@@ -223,6 +219,14 @@ class Loads:
                 )
         return found
 
+    def _left(self, source: Source) -> tuple[str, ...]:
+        """Tables of a source that the loader has something to do for."""
+        unloaded = unloaded_of(source)
+        ranged = [stage for stage in list(self._replicas.values()) if stage.source is source and stage.by_range]
+        others = (stage.table for stage in ranged if stage.table not in unloaded and stage.unread)
+        problems = source.problems
+        return tuple(name for name in (*unloaded, *others) if name not in problems)
+
     def _keys_awaited(self, table: str) -> list[KeySet]:
         """Called with the lock held."""
         return [keys for name, keys in self._waiting if name == table]
@@ -240,7 +244,15 @@ class Loads:
         with self._range_loads.lock:
             unread, ranges, waiting = stage.unread, stage.target.range_map, self._ranges_awaited(stage)
         awaited = tuple(ranges.name(number) for number in sorted(waiting.keys() & unread))
-        return RangesLoaded(ranges.count, ranges.count - len(unread), awaited)
+        pace = self._paces.get(stage.name)
+        return RangesLoaded(
+            ranges.count,
+            ranges.count - len(unread),
+            awaited,
+            stage.target.main.rows,
+            None if pace is None else pace.rate,
+            None if pace is None else pace.remaining(len(unread)),
+        )
 
     def _lacks(self, stage: ReplicaStage, keys: KeySet) -> bool:
         with self._range_loads.lock:
@@ -274,7 +286,7 @@ class Loads:
         return NotLoaded("; ".join(told), hint="ask again when it is loaded; `headgate load` shows how far that is")
 
     def _run(self, source: LoadingSource) -> None:
-        while not self._closed.is_set() and (names := unloaded_of(source)):
+        while not self._closed.is_set() and (names := self._left(source)):
             choice = self._choose(source, names)
             _LOGGER.info("loading: source=%s tables=%s: %s", source.name, ",".join(choice.tables), choice.reason)
             trouble: HeadgateError | None = None
@@ -306,7 +318,12 @@ class Loads:
         """Reads the next ranges of a table; when all have been read, its source hears of it."""
         assert isinstance(stage.source, RangedSource)
         if not stage.unread:
-            stage.source.loaded(stage.table)
+            stage.source.ranges_read(stage.table)
+            return
+        load = stage.source.first_loads.get(stage.table)
+        if load is not None and load.entered_at is not None:
+            # Its shape changed, or somebody had it read whole.
+            self._range_loads.pass_over(stage, load.entered_at)
             return
         if isinstance(stage.source, DistributingSource):
             stage.source.distribute(stage.table, self._closed.is_set)
@@ -318,8 +335,14 @@ class Loads:
                 if name == stage.name and keys != ALL
                 for number in stage.target.holding(keys)
             )
+        pace = self._paces.setdefault(stage.name, RangePace())
         ranges = choose_ranges(stage.unread, first, awaited, self._range_loads.most)
-        self._range_loads.load(stage, ranges, self._closed.is_set)
+        rows = self._range_loads.load(stage, ranges, self._closed.is_set)
+        pace.took(rows, len(ranges))
+        found = self._ranges_loaded(stage)
+        _LOGGER.info("loaded ranges: table=%s rows=%s: %s", stage.name, found.rows, found)
+        if self._progress is not None:
+            self._progress(stage.source.name, found.progress(stage.table))
 
     def _choose(self, source: LoadingSource, names: Collection[str]) -> LoadChoice:
         begins = f"{source.name}."
@@ -328,7 +351,7 @@ class Loads:
         with self._lock:
             first = [name.removeprefix(begins) for name, _ in self._first if name.startswith(begins)]
             waiting = {name: len(self._keys_awaited(begins + name)) for name in names}
-            sizes = {name: loads[name].bytes for name in names}
+            sizes = {name: loads[name].bytes if name in loads else 0 for name in names}
             alone = {name for name in names if self._by_range(source.name, name) is not None}
             choice = choose_load(sizes, history - alone, first, waiting, SMALL_BYTES, alone)
             self._choices[source.name] = choice

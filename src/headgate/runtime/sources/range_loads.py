@@ -11,6 +11,8 @@ ranges are read again. After it, the ranges enter at the first job that has p (`
 from __future__ import annotations
 
 import secrets
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field
@@ -23,12 +25,13 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from headgate.capture.ranges import Read
-from headgate.capture.source import RangedSource
+from headgate.capture.source import RangedSource, Source
 from headgate.delta.changes import BEGINNING, COMMIT_AT
 from headgate.errors import HeadgateError, TransientError
 from headgate.ranges.key_set import KeySet
 from headgate.ranges.range_map import Ranges
 from headgate.runtime.spark.environment import private_files
+from headgate.runtime.spark.pools import EXTRACT, POOL_PROPERTY
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import CHECKPOINT, GAPS
@@ -41,6 +44,9 @@ from headgate.warehouse.store import ForeignCommit
 
 MOST_TASKS = 16
 """Sessions that a load may open at the source, however large the cluster is."""
+MOST_SECONDS = 600.0
+"""How long a group may hold what its source keeps for it: then it is given up, and read again."""
+_LOOK_SECONDS = 0.2
 _SORTED_BYTES = 256 << 20
 """What a task sorts at once: a range with more rows becomes several files whose keys overlap."""
 
@@ -54,6 +60,8 @@ class RangeLoads:
     _context: Callable[[], SparkContext]
     _keeping: Callable[[], AbstractContextManager[None]]
     """Inside the block no table is materialized or vacuumed."""
+    _widen: Callable[[Source], None]
+    """Gives replicas the columns that their tables at a source have by now."""
 
     @property
     def lock(self) -> RLock:
@@ -68,6 +76,7 @@ class RangeLoads:
     def load(self, stage: ReplicaStage, ranges: Ranges, is_stopped: Callable[[], bool]) -> int:
         """Reads ranges of a table that nobody has read, all as of one position, and makes them durable; gives their rows."""
         source, main = stage.source, stage.target.versioned
+        self._widen(source)
         with self.lock:
             division, unread = stage.target.division, sorted(ranges & stage.unread)
         assert isinstance(source, RangedSource) and division is not None
@@ -76,9 +85,9 @@ class RangeLoads:
             return 0
         attempt = main.store.begin()
         try:
-            with source.read_ranges(stage.table, division.column, is_stopped) as reading:
+            with source.read_ranges(stage.table, division.column) as reading:
                 task = RangeTask(main.store.folder.address, attempt, main.spec, main.limits.rows_per_file, reading.read)
-                files = self._run(task, keys)
+                files = self._run(task, keys, is_stopped)
                 reading.verify()
                 main._step("range-files")
                 self._take(stage, division.map.keys_of(unread), attempt, files, reading.position)
@@ -87,6 +96,20 @@ class RangeLoads:
             raise
         source.mark(reading.position)
         return sum(file.rows for file in files)
+
+    def pass_over(self, stage: ReplicaStage, position: int) -> None:
+        """Ranges that nobody has read begin without rows, before a position of the log at which the source has put all rows."""
+        main = stage.target.versioned
+        with self.lock:
+            keys = stage.target.range_map.keys_of(stage.unread)
+        attempt = main.store.begin()
+        try:
+            self._take(stage, keys, attempt, (), position - 1)
+        except BaseException:
+            main.store.end(attempt, discard=True)
+            raise
+        assert isinstance(stage.source, RangedSource)
+        stage.source.mark(position)
 
     def _take(self, stage: ReplicaStage, keys: KeySet, attempt: str, files: Sequence[DataFile], read_at: int) -> None:
         """Makes the files, which have all rows with these keys, part of the table's base, and that durable."""
@@ -116,10 +139,22 @@ class RangeLoads:
                 ]
             )
 
-    def _run(self, task: RangeTask, keys: Sequence[KeySet]) -> list[DataFile]:
+    def _run(self, task: RangeTask, keys: Sequence[KeySet], is_stopped: Callable[[], bool]) -> list[DataFile]:
         context, name = self._context(), f"load-{secrets.token_hex(4)}"
+        done = threading.Event()
+
+        def watch() -> None:
+            limit = time.monotonic() + MOST_SECONDS
+            while not done.wait(_LOOK_SECONDS):
+                if is_stopped() or time.monotonic() > limit:
+                    with suppress(Py4JError, PySparkException):
+                        context.cancelJobGroup(name)
+
+        watcher = threading.Thread(target=watch, name=name, daemon=True)
+        watcher.start()
         try:
             context.setJobGroup(name, "reading ranges of a source table", interruptOnCancel=True)
+            context.setLocalProperty(POOL_PROPERTY, EXTRACT)
             found = context.parallelize(keys, len(keys)).map(task).collect()
         except (Py4JError, PySparkException) as error:
             raise TransientError(
@@ -127,8 +162,11 @@ class RangeLoads:
                 hint="look at the logs of Spark's executors; they need this package, the driver of the source and the storage",
             ) from error
         finally:
+            done.set()
+            watcher.join()
             with suppress(Py4JError, PySparkException):
                 context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+                context.setLocalProperty(POOL_PROPERTY, None)  # type: ignore[arg-type]
         files: list[DataFile] = []
         for each in found:
             if isinstance(each, HeadgateError):
@@ -171,6 +209,8 @@ class RangeTask:
     def _rows(self, batch: pa.RecordBatch) -> pa.Table:
         """Rows as the table has them: valid from the beginning of time, as all that is there when capture begins."""
         schema = self.spec.arrow_schema
+        if not set(batch.schema.names) <= set(schema.names):
+            raise TransientError(f"{self.spec.name} got columns while it was read", hint="it is read again with them")
         kind = schema.field(COMMIT_AT).type
         at = pa.array(np.full(batch.num_rows, int(BEGINNING.timestamp()) * 1_000_000, dtype=np.int64)).cast(kind)
         columns = [

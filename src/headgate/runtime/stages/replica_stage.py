@@ -185,6 +185,9 @@ class ReplicaStage:
         if load is not None and load.entered_at is None and load.read_at is not None:
             # Ranges are being read.
             found.append(load.read_at - 1)
+        if load is not None and load.entered_at is not None and any(gap.read_at is None for gap in gaps):
+            # The source has read the table whole since: that is what ranges get that were not read by then.
+            found.append(load.entered_at - 1)
         if len({number for gap in gaps for number in self.target.holding(gap.keys)}) < len(self.target.ranges):
             found.append(position)
         return min(found, default=newest)
