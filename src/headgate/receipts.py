@@ -89,6 +89,7 @@ def _ranges(ranges: Body) -> str:
     return (
         f"{ranges['table']}: {len(read)} of {ranges['of']} read ({', '.join(read[:_MOST_RANGES])}{more}),"
         f" {ranges['brought_forward']} brought forward, {ranges['left_behind']} left behind"
+        + (f", not loaded: {', '.join(missing)}" if (missing := ranges.get("missing")) else "")
     )
 
 

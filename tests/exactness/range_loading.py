@@ -56,7 +56,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
             return ()
 
         @contextmanager
-        def read_ranges(self, table: str, column: str) -> Iterator[RangeRead]:
+        def read_ranges(self, table: str, column: str, is_stopped: Callable[[], bool]) -> Iterator[RangeRead]:
             assert script.world is not None
             self._begun[table] = self.log.end + 1
             fields = to_arrow_schema(self.tables[table].schema, timezone="UTC")
@@ -86,7 +86,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
             assert script.world is not None
             follow(script.world, self.log.end)
 
-        def ranges_read(self, table: str) -> None:
+        def loaded(self, table: str) -> None:
             script.loaded.add(table)
 
     monkeypatch.setattr(sources, "MemorySource", Source)

@@ -17,6 +17,7 @@ import pytest
 
 import headgate
 from headgate.capture.postgres.replication import ReplicationStream
+from headgate.errors import DefiniteError, FlowFailed, TooStale
 from headgate.runtime.sources import loading
 from headgate.runtime.sources.range_loads import RangeLoads
 from headgate.runtime.spark.sessions import SparkSessions
@@ -102,7 +103,7 @@ class Crash:
     def step(self, step: str) -> None:
         if self.left == 0 and not self._is_dead:
             self._is_dead = True
-            method = None if self.warehouse is None else self.warehouse.source("bank")._method
+            method = None if self.warehouse is None else self.warehouse._engine.sources["bank"]._method
             # A kill leaves one moment of the log and of what is noted beside it.
             with nullcontext() if method is None else method._lock, suppress(shutil.Error):
                 shutil.copytree(self._folder / "warehouse", self._folder / "copy")
@@ -156,7 +157,7 @@ def ask(warehouse: headgate.Warehouse, bank: Bank, low: int, high: int, view: bo
     """Compares a range of keys with what the source had at the answer's tick."""
     columns, table = ("k, s, c", "summed") if view else ("k, n, v, length(note) AS l", "bank.facts")
     text = f"SELECT (SELECT n FROM bank.tick) AS tick, {columns} FROM {table} WHERE k >= {low} AND k < {high}"
-    with warehouse.session().sql(text, max_staleness="0s", deadline="60s", **bound) as answer:  # type: ignore[arg-type]
+    with warehouse.session().sql(text, **({"max_staleness": "0s", "deadline": "60s"} | bound)) as answer:  # type: ignore[arg-type]
         found = [tuple(row.values()) for row in answer.to_arrow().to_pylist()]
     if not found:
         return
@@ -231,3 +232,81 @@ def feed(groups: list[Callable[[], None]], bank: Bank, ends: threading.Event) ->
     while not ends.wait(0.05):
         if not groups:
             groups.append(bank.change)
+
+
+def test_a_query_that_takes_what_there_is_gets_the_loaded_ranges_and_hears_what_is_missing(
+    spark_sessions: SparkSessions,
+    database: str,
+    connection: psycopg.Connection,
+    bank: Bank,
+    groups: list[Callable[[], None]],
+    tmp_path: Path,
+) -> None:
+    with headgate.open(settings(tmp_path, database)) as warehouse:
+        low, high = bounds(warehouse)[2:4]
+        with pytest.raises(DefiniteError, match=r"all ranges of bank\.facts can hold rows for which n = 1 is true"):
+            warehouse.load_first("bank.facts WHERE n = 1")
+        warehouse.load_first(f"bank.facts WHERE k >= {low} AND k < {high}")
+        # The first group was chosen before that.
+        groups += [bank.change, bank.change]
+        eventually(lambda: unread(warehouse) <= 2)
+        stage = warehouse._engine.replicas.stages["bank.facts"]
+        loaded = sorted({0, 1, 2, 3} - stage.unread)
+        assert 2 in loaded
+        loads = warehouse.loads["bank"].ranges["facts"]
+        assert (loads.count, loads.read) == (4, len(loaded)) and loads.rows > 0 and loads.rate and loads.remaining
+        for text in ("SELECT k FROM bank.facts", "SELECT k FROM summed"):
+            with warehouse.sql(text, max_staleness="0s", deadline="8s", when_stale="serve") as answer:
+                found = {row["k"] for row in answer.to_arrow().to_pylist()}
+                read = next(each for each in answer.receipt.ranges if each.table == text.split()[-1])
+            missing = [stage.target.range_map.name(number) for number in sorted(stage.unread)]
+            assert answer.receipt.missed and read.missing == tuple(missing)
+            assert f"lacks {', '.join(missing)}, not loaded yet" in str(answer.receipt.why_missed)
+            map_ = stage.target.range_map
+            expected = {key[0] for key in bank.states[-1] if map_.of(key[0]) in loaded}
+            assert found == expected
+        with pytest.raises(TooStale, match=r"bank\.facts \(. of 4 ranges are loaded\)"):
+            ask(warehouse, bank, 0, KEYS, view=False, deadline="100ms")
+        # A value that has no counterpart stops the table, and what is loaded goes on.
+        connection.execute("ALTER TABLE facts ADD COLUMN odd numeric(5, 2); UPDATE facts SET odd = 'NaN'")
+        groups += [bank.change] * 9
+        eventually(lambda: "facts" in warehouse._engine.sources["bank"].problems)
+        with pytest.raises(FlowFailed, match=r"has the value NaN"):
+            ask(warehouse, bank, 0, KEYS, view=False)
+        connection.execute("UPDATE facts SET odd = 1")
+        warehouse.refresh(table="bank.facts")
+        assert not unread(warehouse)
+        for view in (True, False):
+            ask(warehouse, bank, 0, KEYS, view)
+
+
+def bounds(warehouse: headgate.Warehouse) -> list[object]:
+    return [None, *warehouse._engine.replicas.stages["bank.facts"].target.range_map.bounds]
+
+
+def test_tables_whose_ranges_cannot_be_read_by_themselves_are_loaded_whole(
+    spark_sessions: SparkSessions, database: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    filled = "SELECT i, repeat(md5(i::text), 30) FROM generate_series(1, 400) i"
+    connection.execute(
+        'CREATE TABLE words (w char(9) PRIMARY KEY, v text); CREATE TABLE bytes (w text COLLATE "C" PRIMARY KEY, v text);'
+        "CREATE TABLE days (d date PRIMARY KEY, v text); CREATE TABLE parts (d timestamptz, i int, v text, PRIMARY KEY (d, i))"
+        " PARTITION BY RANGE (d); CREATE TABLE part PARTITION OF parts DEFAULT;"
+        f"INSERT INTO words {filled}; INSERT INTO bytes {filled}; CREATE TABLE branches (id int PRIMARY KEY, v text);"
+        f"INSERT INTO days SELECT date '2026-01-01' + s.i, s.repeat FROM ({filled}) s;"
+        f"INSERT INTO parts SELECT timestamptz '2026-01-01' + make_interval(hours => s.i), s.i, s.repeat FROM ({filled}) s;"
+        f"INSERT INTO branches {filled}; ANALYZE".encode()
+    )
+    tables = ["words", "bytes", "days", "parts", "branches"]
+    flows = (
+        "CREATE STREAMING TABLE branch;"
+        "CREATE FLOW branch_cdc AS AUTO CDC INTO branch FROM bank.branches KEYS (id) STORED AS SCD TYPE 2;"
+    )
+    found = {**project(tmp_path, database, "log", tables, flows), "limits": {"spark_load_bytes": "16 KiB"}}
+    with headgate.open(found) as warehouse:
+        stages = warehouse._engine.replicas.stages
+        assert {name for name, stage in stages.items() if stage.by_range} == {"bank.bytes", "bank.days", "bank.parts"}
+        for table in tables:
+            with warehouse.sql(f"SELECT count(*) AS n, count(DISTINCT v) AS d FROM bank.{table}") as answer:
+                assert answer.to_arrow().to_pylist() == [{"n": 400, "d": 400}]
+        eventually(lambda: not warehouse.loads)

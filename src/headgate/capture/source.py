@@ -259,7 +259,7 @@ class RangedSource(LoadingSource, Protocol):
         read by themselves, or that is not worth it: the table is loaded whole."""
         ...
 
-    def read_ranges(self, table: str, column: str) -> AbstractContextManager[RangeRead]:
+    def read_ranges(self, table: str, column: str, is_stopped: Callable[[], bool]) -> AbstractContextManager[RangeRead]:
         """A table without first rows as it is now; while the block runs, `first_loads` says from where on the log is needed.
 
         A definite error inside the block stops the table.
@@ -270,7 +270,7 @@ class RangedSource(LoadingSource, Protocol):
         """Appends a transaction without rows to the log, at a position or behind it, so that a job can hold that position."""
         ...
 
-    def ranges_read(self, table: str) -> None:
+    def loaded(self, table: str) -> None:
         """All ranges of the table have been read and are durable."""
         ...
 

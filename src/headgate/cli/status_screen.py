@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.exits import error_lines
-from headgate.cli.load import load_lines
+from headgate.cli.load import load_lines, range_line
 from headgate.cli.terminal import columns, titled
 from headgate.measures import count_text, duration_text, size_text
 
@@ -78,6 +78,8 @@ def _loading(status: Status) -> Iterator[str]:
         # A service of an earlier version does not tell.
         if unloaded := source.get("unloaded"):
             yield from load_lines(name, None, unloaded)
+        for table, ranges in source.get("range_loads", {}).items():
+            yield range_line(f"{name}.{table}", ranges)
 
 
 def _jobs(status: Status) -> Iterator[str | Text]:

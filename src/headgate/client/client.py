@@ -182,7 +182,7 @@ class Client(_Closing):
         return self._get("/v1/load")
 
     def load_first(self, table: str) -> dict[str, Any]:
-        """Has a source table loaded before others; gives what `loads` gives."""
+        """Has a source table, or rows of it (`shop.orders WHERE id < 1000`), loaded before others; gives what `loads` gives."""
         return self._do("POST", "/v1/load", {"first": table})
 
     def ranges(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from headgate.delta.changes import BEGINNING, NO_JOB, JobId
 from headgate.ranges.key_set import KeySet
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.cutter import CutResult
+from headgate.scheduling.partial import LoadedPart
 from headgate.scheduling.policy import Need
 
 
@@ -37,12 +38,18 @@ class PendingQuery:
     closed: CutResult | None = None
     shared_cut: bool = False
     missed: str | None = None
+    left_out: LoadedPart | None = None
+    """What it reads where some ranges of its tables are not loaded in time, and which those are."""
     begins: JobId = NO_JOB
     """Before this job its source tables have no rows."""
     notes: list[str] = field(default_factory=list)
     """What the receipt tells beside the figures."""
     brought: dict[str, int] = field(default_factory=dict)
     """By table how many of its ranges were brought forward."""
+
+    def begin_anew(self) -> None:
+        """Forgets what an earlier try to make its tables fresh did not reach."""
+        self.missed = self.left_out = None
 
     @property
     def deadline(self) -> float | None:

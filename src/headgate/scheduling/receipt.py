@@ -61,6 +61,8 @@ class RangesRead:
     """How many of them came to the job because of this query."""
     left_behind: int
     """How many others are not at the job."""
+    missing: tuple[str, ...] = ()
+    """Ranges that the query would have read and that were not loaded in time: their rows are not in the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,10 @@ class Receipt:
             tuple(body["notes"]),
             # Histories from before do not have it.
             body.get("kept", ""),
-            tuple(RangesRead(**{**ranges, "read": tuple(ranges["read"])}) for ranges in body.get("ranges", ())),
+            tuple(
+                RangesRead(**{**ranges, "read": tuple(ranges["read"]), "missing": tuple(ranges.get("missing", ()))})
+                for ranges in body.get("ranges", ())
+            ),
             body.get("platform", SPARK),
             body.get("why_platform", ""),
         )

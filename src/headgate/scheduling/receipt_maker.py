@@ -47,8 +47,13 @@ class ReceiptMaker:
                 *query.notes,
                 *(f"the clock of {name} was not compared yet" for name in as_of if not self._clock_known(name)),
             ),
-            ranges=self.ranges_read(query.tables, query.keys, job, query.brought),
+            ranges=self._ranges_read(query, job),
         )
+
+    def _ranges_read(self, query: PendingQuery, job: JobId) -> tuple[RangesRead, ...]:
+        found = self.ranges_read(query.tables, query.keys, job, query.brought)
+        missing = {} if query.left_out is None else query.left_out.missing
+        return tuple(replace(each, missing=missing.get(each.table, ())) for each in found)
 
     def ranges_read(
         self, tables: tuple[str, ...], keys: Mapping[str, KeySet], job: JobId, brought: Mapping[str, int]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from headgate.capture.source import Source
@@ -37,6 +37,7 @@ from headgate.runtime.tables.journal import Journal
 from headgate.scheduling.backlog import Backlog
 from headgate.scheduling.bound import Bound
 from headgate.scheduling.cutter import CutResult, Cutter
+from headgate.scheduling.partial import loaded_part
 from headgate.scheduling.pending_query import PendingQuery
 from headgate.scheduling.policy import CloseJob, JoinJob, Offer, ReuseJob, choose
 from headgate.scheduling.receipt import Receipt
@@ -154,7 +155,7 @@ class Scheduler:
                 self._freshen(query)
                 try:
                     with self.journal.lock:
-                        snapshot = self.reader.pin(tables, None, narrowed)
+                        snapshot = self.reader.pin(tables, None, replace(narrowed, keys=query.keys))
                         as_of = {name: self.journal.chain.as_of(snapshot.job, name) for name in sorted(query.sources)}
                 except KeysOutdated:
                     continue
@@ -237,6 +238,7 @@ class Scheduler:
 
     def _freshen(self, query: PendingQuery) -> None:
         """Brings the query's tables where its bound wants them, or as far as its deadline lets it."""
+        query.begin_anew()
         try:
             self._await_rows(query)
             job = self._job(query)
@@ -250,6 +252,8 @@ class Scheduler:
                 query.missed = f"the deadline passed{'' if trouble is None else f': {trouble.what}'}"
             else:
                 query.missed = problem.what
+        if query.left_out is not None:
+            query.missed = "; ".join(filter(None, (str(query.left_out), query.missed)))
 
     def _await_rows(self, query: PendingQuery) -> None:
         """Waits until the query's source tables have their first rows; it is then answered at a job that has them."""
@@ -266,13 +270,29 @@ class Scheduler:
         if unloaded := lacking():
             began = time.monotonic()
             with self.loads.awaited(unloaded):
-                self._wait(query, lambda: not lacking())
+                if not self._leave_out_unloaded(query, lambda: not lacking()):
+                    self._wait(query, lambda: not lacking())
+            needed = self._rows_needed(query)
             took = time.monotonic() - began
             query.queue += took
             query.notes.append(f"waited {took:.1f} s for the first rows of {', '.join(unloaded)}")
         with self.journal.lock:
             begins = [stage.has_from(keys, self.journal.chain) for stage, keys in needed]
         query.begins = max((job for job in begins if job is not None), default=NO_JOB)
+
+    def _leave_out_unloaded(self, query: PendingQuery, is_loaded: Callable[[], bool]) -> bool:
+        """Waits half of the time of a query that takes what there is; then it leaves out the ranges that are still to be loaded, and
+        has the other half for making the others fresh. Gives whether it did."""
+        if query.bound.when_stale != "serve" or query.deadline is None:
+            return False
+        half = (time.monotonic() + query.deadline) / 2
+        if self._wait_until(is_loaded, half, query.is_cancelled):
+            return False
+        with self.journal.lock:
+            query.left_out = loaded_part(self.flows, query.tables, query.keys)
+        if query.left_out is not None:
+            query.keys = query.left_out.keys
+        return query.left_out is not None
 
     def _rows_needed(self, query: PendingQuery) -> list[tuple[ReplicaStage, KeySet]]:
         """The source tables that a query needs, with the keys of them."""

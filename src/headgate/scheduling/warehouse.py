@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from headgate.clock import Clock
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, raise_all
+from headgate.ranges.key_set import ALL, KeySet
 from headgate.runtime.engine import CAPTURE_WINDOW, Engine
 from headgate.runtime.flows.advice import FlowAdvice
 from headgate.runtime.flows.descriptions import Lineage, TableDescription, describe_tables, lineage_of
@@ -26,6 +28,7 @@ from headgate.runtime.flows.explain import Explanation
 from headgate.runtime.flows.range_status import TableRangesStatus
 from headgate.runtime.placing.platforms import Platforms
 from headgate.runtime.reading.answer import SnapshotAnswer
+from headgate.runtime.reading.query_work import Interruption
 from headgate.runtime.recovery.backup import OnCopied, back_up_open
 from headgate.runtime.recovery.manifest import Manifest
 from headgate.runtime.sources.loading import SourceLoad
@@ -468,9 +471,26 @@ class Warehouse:
         return self._engine.loads.status
 
     def load_first(self, table: str) -> None:
-        """Has the first rows of a source table read before those of others; what is being read goes on."""
+        """Has the first rows of a source table read before those of others; what is being read goes on.
+
+        `shop.orders WHERE id < 1000` has the ranges of a table read first that hold such rows.
+        """
         self._engine.require_open()
-        self._engine.loads.put_first(table)
+        name, *where = (part.strip() for part in re.split(r"\swhere\s", table, maxsplit=1, flags=re.IGNORECASE))
+        self._engine.loads.put_first(name, self._keys_of(name, *where) if where else ALL)
+
+    def _keys_of(self, table: str, predicate: str) -> KeySet:
+        """The keys of the rows of a table for which a predicate may hold."""
+        reader = self._engine.reader
+        query = reader.read(f"SELECT * FROM {table} WHERE {predicate}")
+        (name,) = reader.tables_of(query)
+        keys = reader.narrowed(query, Interruption()).keys.get(name, ALL)
+        if keys == ALL:
+            raise DefiniteError(
+                f"all ranges of {table} can hold rows for which {predicate} is true",
+                hint="compare the column that the table is loaded by with literals; `headgate ranges show` names it",
+            )
+        return keys
 
     @property
     def spark_lost(self) -> str | None:

@@ -138,13 +138,20 @@ class Service:
 
     def status(self, request: Request) -> Response:
         warehouse = self.opened()
+        loads = warehouse.loads
         return _told(
             request,
             {
                 "name": warehouse.project.name,
                 "postgres": self.postgres and f"postgresql://{self.postgres}/{warehouse.project.name}",
                 **to_plain(warehouse.status),
-                "sources": {name: to_plain(source.status) for name, source in warehouse.sources.items()},
+                "sources": {
+                    name: {
+                        **to_plain(source.status),
+                        "range_loads": to_plain(loads[name].ranges) if name in loads else {},
+                    }
+                    for name, source in warehouse.sources.items()
+                },
                 "failures": to_plain(warehouse.failures),
                 "loads": self.loads,
                 "restarts": to_plain(self.restarts),

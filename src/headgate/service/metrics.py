@@ -12,6 +12,8 @@ from prometheus_client.exposition import choose_encoder
 
 from headgate.capture.source import SourceStatus
 from headgate.delta.changes import BEGINNING
+from headgate.runtime.sources.loading import SourceLoad
+from headgate.runtime.sources.range_progress import RangesLoaded
 from headgate.scaling.scaler import PartSize
 from headgate.scheduling.history import Outcome
 from headgate.scheduling.receipt import Receipt
@@ -113,6 +115,7 @@ class WarehouseCollector:
         if status.scaling is not None:
             yield from scaling_metrics(status.scaling)
         yield from source_metrics({name: source.status for name, source in warehouse.sources.items()})
+        yield from load_metrics(warehouse.loads)
 
 
 def warehouse_metrics(status: WarehouseStatus, newest_job: int, restarts: int = 0) -> Iterator[Metric]:
@@ -185,6 +188,13 @@ def source_metrics(sources: Mapping[str, SourceStatus]) -> Iterator[Metric]:
     yield pace
 
 
+def load_metrics(loads: Mapping[str, SourceLoad]) -> Iterator[Metric]:
+    """Tables that are loaded range by range."""
+    found = [(f"{source}.{table}", each) for source, load in loads.items() for table, each in load.ranges.items()]
+    for name, text, measure in _OF_LOADS:
+        yield _gauge(name, text, "table", ((table, measure(each)) for table, each in found))
+
+
 def _gauge(name: str, text: str, label: str, values: Iterable[tuple[str, float | None]]) -> Metric:
     """One sample for each whose value is known."""
     gauge = GaugeMetricFamily(name, text, labels=[label])
@@ -227,6 +237,19 @@ _OF_PARTS: tuple[tuple[str, str, Callable[[PartSize], float | None]], ...] = (
     ("headgate_part_size", "Tasks that a part may run; of executors, how many are asked for.", lambda part: part.size),
     ("headgate_part_load_ratio", "What a part has to do, as a share of its limit.", lambda part: part.load),
     ("headgate_part_limiting", "1 while a part ought to grow and cannot.", lambda part: part.is_limiting),
+)
+
+_OF_LOADS: tuple[tuple[str, str, Callable[[RangesLoaded], float | None]], ...] = (
+    ("headgate_load_ranges", "Ranges of a table that is being loaded.", lambda load: load.count),
+    ("headgate_load_ranges_loaded", "Ranges of it that are loaded.", lambda load: load.read),
+    ("headgate_load_ranges_waiting", "Ranges of it that queries wait for.", lambda load: len(load.waiting)),
+    ("headgate_load_rows", "Rows of it that are loaded.", lambda load: load.rows),
+    ("headgate_load_rows_per_second", "Rows of it that are loaded a second.", lambda load: load.rate),
+    (
+        "headgate_load_remaining_seconds",
+        "Time until all of it is loaded, about.",
+        lambda load: _seconds(load.remaining),
+    ),
 )
 
 _OF_SOURCES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ...] = (

@@ -225,7 +225,12 @@ def _paths() -> Schema:
             "type": "object",
             "required": ["first"],
             "additionalProperties": False,
-            "properties": {"first": {"type": "string", "description": "A source table, such as shop.orders."}},
+            "properties": {
+                "first": {
+                    "type": "string",
+                    "description": "A source table, such as shop.orders, or rows of it: shop.orders WHERE id < 1000.",
+                }
+            },
         },
         required=True,
     )

@@ -14,9 +14,10 @@ where the caller has them. No row of it is in the log; `mark` lets a job hold p,
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 
 from headgate.capture.events import to_micros
@@ -27,9 +28,16 @@ from headgate.capture.postgres.load import copy_into
 from headgate.capture.postgres.log_history import LogHistory
 from headgate.capture.postgres.log_reader import LogReader
 from headgate.capture.postgres.log_state import EVER, LogState
-from headgate.capture.postgres.new_slot import new_slot
+from headgate.capture.postgres.new_slot import NewSlot, new_slot
 from headgate.capture.postgres.opening import Opening
-from headgate.capture.postgres.problems import SourceBusy, SourceHistoryLost, SourceUnreachable
+from headgate.capture.postgres.problems import (
+    SourceBusy,
+    SourceHistoryLost,
+    SourceRefused,
+    SourceSetup,
+    SourceUnreachable,
+    ValueDoesNotFit,
+)
 from headgate.capture.source import FirstLoad, Progress, RangeRead
 from headgate.capture.streamlog import StreamLog
 from headgate.capture.writing import TransactionWriter
@@ -103,7 +111,7 @@ class FirstLoads:
         with self._reading:
             try:
                 yield from self._snapshot(name, column)
-            except DefiniteError as error:
+            except (SourceRefused, SourceSetup, ValueDoesNotFit) as error:
                 with self._lock:
                     if self._history.is_waiting(name) and name not in self._history.tables.problems:
                         self._history.tables.stop(name, self._opening.log.end + 1, error)
@@ -121,7 +129,7 @@ class FirstLoads:
             table = history.begin_ranges(name)
             self._begun = {name: opening.log.end + 1}
             self.look()
-        with new_slot(opening.dsn, f"{history.name[:57]}_first", temporary=True) as slot:
+        with self._slot() as slot:
             position = slot.load_at + history.offset
             with self._lock:
                 self._begun = {name: position}
@@ -137,6 +145,10 @@ class FirstLoads:
                         )
 
             yield RangeRead(position, KeyRangeReader(opening.dsn, slot.snapshot, table, column), verify)
+
+    def _slot(self) -> AbstractContextManager[NewSlot]:
+        """A temporary slot. The server may not have noticed yet that the one before is gone: each has a name of its own."""
+        return new_slot(self._opening.dsn, f"{self._history.name[:48]}_{secrets.token_hex(4)}_first", temporary=True)
 
     def _require_waiting(self, name: str) -> None:
         if not self._history.is_waiting(name):
@@ -157,7 +169,7 @@ class FirstLoads:
                 writer.commit()
             log.sync()
 
-    def ranges_read(self, name: str) -> None:
+    def loaded(self, name: str) -> None:
         """All ranges of a table are durable."""
         with self._lock:
             if self._history.is_waiting(name):
@@ -186,7 +198,7 @@ class FirstLoads:
             # Not exact yet, but no later: from here on the log is needed.
             self._begun = dict.fromkeys(names, log.end + 1)
             self.look()
-        with new_slot(opening.dsn, f"{history.name[:57]}_first", temporary=True) as slot:
+        with self._slot() as slot:
             with self._lock:
                 position = slot.load_at + history.offset
                 self._begun = dict.fromkeys(names, position)

@@ -86,6 +86,11 @@ class PostgresServer:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int | None:
+        """The server's first process, which started the others."""
+        return None if self._process is None else self._process.pid
+
     def __enter__(self) -> PostgresServer:
         self.start()
         return self

@@ -113,14 +113,14 @@ class PostgresSource(PacedSource[PostgresSourceSettings]):
         method = self._method
         return method.loads.bounds(table, column, count) if isinstance(method, LogMethod) else None
 
-    def read_ranges(self, table: str, column: str) -> AbstractContextManager[RangeRead]:
+    def read_ranges(self, table: str, column: str, is_stopped: Callable[[], bool]) -> AbstractContextManager[RangeRead]:
         return self._by_log().read_ranges(table, column)
 
     def mark(self, position: int) -> None:
         self._by_log().mark(position)
 
-    def ranges_read(self, table: str) -> None:
-        self._by_log().ranges_read(table)
+    def loaded(self, table: str) -> None:
+        self._by_log().loaded(table)
 
     def _by_log(self) -> FirstLoads:
         method = self._opened()[0]

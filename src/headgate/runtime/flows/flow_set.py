@@ -31,6 +31,7 @@ from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.gaps import Gap, Gaps
 from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.records import FLOW
+from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import Tables
 from headgate.sql.statements import RANGE_COLUMN, RANGES, TARGET_LAG
 
@@ -257,6 +258,10 @@ class FlowSet:
             return None
         said = flow.plan.flow.properties.get(TARGET_LAG)
         return None if said is None else parse_duration(said)
+
+    def table(self, name: str) -> StoredTable:
+        """A stored table."""
+        return self._tables.get(name)
 
     def stored(self, table: str) -> list[str]:
         """The stored tables that a table's rows come from: itself, or what its fragment reads."""

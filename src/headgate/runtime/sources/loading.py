@@ -318,7 +318,7 @@ class Loads:
         """Reads the next ranges of a table; when all have been read, its source hears of it."""
         assert isinstance(stage.source, RangedSource)
         if not stage.unread:
-            stage.source.ranges_read(stage.table)
+            stage.source.loaded(stage.table)
             return
         load = stage.source.first_loads.get(stage.table)
         if load is not None and load.entered_at is not None:

@@ -85,7 +85,7 @@ class RangeLoads:
             return 0
         attempt = main.store.begin()
         try:
-            with source.read_ranges(stage.table, division.column) as reading:
+            with source.read_ranges(stage.table, division.column, is_stopped) as reading:
                 task = RangeTask(main.store.folder.address, attempt, main.spec, main.limits.rows_per_file, reading.read)
                 files = self._run(task, keys, is_stopped)
                 reading.verify()

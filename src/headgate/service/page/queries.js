@@ -65,7 +65,7 @@ export function receiptFacts(receipt) {
     ]),
     ...(receipt.ranges ?? []).map((each) => [
       `Ranges of ${each.table}`,
-      `${each.read.length} of ${each.of} read (${each.read.slice(0, 3).join(", ")}${each.read.length > 3 ? ", …" : ""}), ${each.brought_forward} brought forward, ${each.left_behind} left behind`,
+      `${each.read.length} of ${each.of} read (${each.read.slice(0, 3).join(", ")}${each.read.length > 3 ? ", …" : ""}), ${each.brought_forward} brought forward, ${each.left_behind} left behind${each.missing?.length ? `, not loaded: ${each.missing.join(", ")}` : ""}`,
     ]),
     ...receipt.warnings.map((warning) => ["Warning", warning]),
   ]);

@@ -20,6 +20,7 @@ function card(name, source, status) {
     facts([
       ["Captured up to", captured(source, status)],
       ["Not loaded", source.unloaded?.length ? loading(source) : null],
+      ...Object.entries(source.range_loads ?? {}).map(([table, load]) => [`Loading ${table}`, ranges(load)]),
       ["Gear", gear(source)],
       ["Why this gear", source.reason],
       ["Waiting for it", source.waiting ? number(source.waiting, "request") : null],
@@ -46,6 +47,15 @@ function loading({ unloaded, loading }) {
   const left = loading.remaining === null ? "" : `, ${duration(loading.remaining)} left`;
   const share = `${Math.floor((100 * loading.rows) / Math.max(loading.estimated, 1))} %${left}`;
   return [el("progress", { max: Math.max(loading.estimated, 1), value: loading.rows, title: share }), ` ${share}: ${unloaded.join(", ")}`];
+}
+
+/** A table that is loaded range by range: a bar, how much and how quickly, and what queries wait for. */
+function ranges({ count, read, rows, rate, remaining, waiting }) {
+  const pace = rate === null ? "" : `, ${number(Math.round(rate), "row")} a second`;
+  const left = remaining === null ? "" : `, ${duration(remaining)} left`;
+  const awaited = waiting.length ? `; queries wait for ${waiting.slice(0, 3).join(", ")}${waiting.length > 3 ? ", …" : ""}` : "";
+  const share = `${read} of ${count} ranges`;
+  return [el("progress", { max: count, value: read, title: share }), ` ${share}, ${number(rows, "row")}${pace}${left}${awaited}`];
 }
 
 function gear({ gear }) {
