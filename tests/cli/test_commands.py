@@ -93,7 +93,9 @@ def test_a_backup_is_made_by_the_service_in_a_folder_of_its_machine(service: Can
 def test_loads_are_shown_with_a_bar_and_a_table_is_put_first(service: Canned) -> None:
     progress = {"rows": 600, "estimated": 1200, "remaining": 3.0, "rate": 200.0, "table": "orders", "is_done": False}
     load = {"unloaded": ["orders", "lines"], "reading": ["orders"], "reason": "2 queries wait for orders"}
-    found = {"sources": {"shop": {**load, "progress": progress, "trouble": None, "waiting": {"orders": 2}}}}
+    ranges = {"count": 8, "read": 2, "rows": 1000, "rate": 50.0, "remaining": 60.0, "waiting": ["[3, 6)"]}
+    load |= {"trouble": None, "waiting": {"orders": 2}, "ranges": {"orders": ranges}}
+    found = {"sources": {"shop": {**load, "progress": progress}}}
     service.answers["/v1/load"] = found
     shown = output(service, "load")
     assert shown.startswith(

@@ -67,11 +67,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
                 yield pa.RecordBatch.from_pylist(rows, schema=fields)
 
             def verify() -> None:
+                script.meanwhile()
                 if script.is_failing:
                     raise ConnectionError("the source went away")
 
             position = self.log.end
-            script.meanwhile()
             try:
                 yield RangeRead(position, read, verify)
             finally:

@@ -75,7 +75,7 @@ def test_ranges_answer_before_the_rest_is_loaded_and_a_restart_goes_on(
     settings = project(tmp_path)
     links = put(tmp_path, "a", {(one, two): one for one in range(40) for two in range(3)}, at=1000)
     links |= put(tmp_path, "b", {(one, 1): -one for one in range(0, 50, 2)}, at=2000)
-    load: Callable[..., int] = RangeLoads.load
+    load: Callable[..., int] = RangeLoads._load
     groups: list[Ranges] = []
 
     def first_group(self: RangeLoads, stage: ReplicaStage, ranges: Ranges, *more: Any) -> int:
@@ -85,7 +85,7 @@ def test_ranges_answer_before_the_rest_is_loaded_and_a_restart_goes_on(
         return load(self, stage, frozenset({2}), *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RangeLoads, "load", first_group)
+        patch.setattr(RangeLoads, "_load", first_group)
         with headgate.open(settings) as warehouse:
             bounds = warehouse.replica("landing.links").range_map.bounds
             (here,) = {one for one in range(50) if one == bounds[1]}

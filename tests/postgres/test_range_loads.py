@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 import headgate
+from headgate.capture.postgres.private_server import PostgresServer
 from headgate.capture.postgres.replication import ReplicationStream
 from headgate.errors import DefiniteError, FlowFailed, TooStale
 from headgate.runtime.sources import loading
@@ -117,6 +118,17 @@ class Crash:
         self._is_dead, self.left, self.warehouse = False, None, None
 
 
+class Groups(list[Callable[[], None]]):
+    """What is done while groups are read, one for each."""
+
+    is_killing = False
+    """Whether the server ends the session that holds the next group's snapshot."""
+
+
+_END_LOAD = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+               WHERE application_name LIKE '%first' AND datname = current_database()"""
+
+
 @pytest.fixture
 def choice() -> random.Random:
     return random.Random(f"ranges of a server {SEED}")
@@ -128,12 +140,15 @@ def bank(connection: psycopg.Connection, choice: random.Random) -> Bank:
 
 
 @pytest.fixture
-def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], None]]]:
+def groups(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Groups]:
     """What is done while the next groups are read, behind their positions; none is read before there is something for it."""
-    waiting: list[Callable[[], None]] = []
+    waiting = Groups()
     run = RangeLoads._run
 
     def between(self: RangeLoads, *given: object) -> list[DataFile]:
+        if waiting.is_killing:
+            waiting.is_killing = False
+            connection.execute(_END_LOAD)
         found = run(self, *given)  # type: ignore[arg-type]
         is_stopped = given[-1]
         while not waiting and not is_stopped():  # type: ignore[operator]
@@ -145,7 +160,8 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], None]]
     monkeypatch.setattr(RangeLoads, "_run", between)
     monkeypatch.setattr(RangeLoads, "most", 1)
     monkeypatch.setattr(loading, "_RETRY_SECONDS", 0.1)
-    yield waiting
+    with server.connect("test") as connection:
+        yield waiting
 
 
 def settings(folder: Path, dsn: str, flows: str = FLOWS) -> dict[str, object]:
@@ -182,7 +198,7 @@ def test_answers_are_what_the_source_had_at_their_job_whatever_happens_during_th
     database: str,
     bank: Bank,
     choice: random.Random,
-    groups: list[Callable[[], None]],
+    groups: Groups,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     number: int,
@@ -206,6 +222,7 @@ def test_answers_are_what_the_source_had_at_their_job_whatever_happens_during_th
                 bank.change()
                 if altered and choice.random() < 0.15:
                     altered.pop()()
+                groups.is_killing = choice.random() < 0.3
                 groups += [bank.change] * choice.randint(1, 2)
                 low = choice.randrange(KEYS)
                 ends = threading.Event()
@@ -227,7 +244,7 @@ def test_answers_are_what_the_source_had_at_their_job_whatever_happens_during_th
             ask(warehouse, bank, 0, KEYS, view)
 
 
-def feed(groups: list[Callable[[], None]], bank: Bank, ends: threading.Event) -> None:
+def feed(groups: Groups, bank: Bank, ends: threading.Event) -> None:
     """While somebody waits, groups are read, each with changes behind it."""
     while not ends.wait(0.05):
         if not groups:
@@ -239,7 +256,7 @@ def test_a_query_that_takes_what_there_is_gets_the_loaded_ranges_and_hears_what_
     database: str,
     connection: psycopg.Connection,
     bank: Bank,
-    groups: list[Callable[[], None]],
+    groups: Groups,
     tmp_path: Path,
 ) -> None:
     with headgate.open(settings(tmp_path, database)) as warehouse:
@@ -249,7 +266,7 @@ def test_a_query_that_takes_what_there_is_gets_the_loaded_ranges_and_hears_what_
         warehouse.load_first(f"bank.facts WHERE k >= {low} AND k < {high}")
         # The first group was chosen before that.
         groups += [bank.change, bank.change]
-        eventually(lambda: unread(warehouse) <= 2)
+        eventually(lambda: unread(warehouse) <= 2 and warehouse.loads["bank"].ranges["facts"].rate)
         stage = warehouse._engine.replicas.stages["bank.facts"]
         loaded = sorted({0, 1, 2, 3} - stage.unread)
         assert 2 in loaded

@@ -43,7 +43,7 @@ def load_command(place: Place, first: str | None, as_json: bool) -> None:
     for name, load in found["sources"].items():
         for line in load_lines(name, load["progress"], load["unloaded"]):
             click.echo(line)
-        for table, ranges in load["ranges"].items():
+        for table, ranges in load.get("ranges", {}).items():
             click.echo(range_line(f"{name}.{table}", ranges))
         if load["reading"]:
             click.echo(f"  reading {', '.join(load['reading'])}: {load['reason']}")

@@ -26,7 +26,7 @@ from headgate.capture.events_file import EventsFile
 from headgate.capture.postgres.catalog import PostgresTable
 from headgate.capture.postgres.connection import connect
 from headgate.capture.postgres.copied import copied
-from headgate.capture.postgres.problems import source_errors
+from headgate.capture.postgres.problems import RETRIED, SourceUnreachable, said, source_errors
 from headgate.capture.postgres.rows import EventRows
 from headgate.capture.ranges import LargeLoads, Stamp, in_threads
 from headgate.capture.source import Progress
@@ -204,5 +204,9 @@ def in_snapshot(dsn: str, snapshot: str) -> Iterator[psycopg.Connection]:
     """A session that sees what an exported snapshot has."""
     with connect(dsn, application="headgate snapshot") as connection, source_errors("reading a snapshot"):
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+        try:
+            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+        except (psycopg.errors.UndefinedObject, psycopg.errors.InvalidParameterValue) as error:
+            # The session that exported it is gone: the server was restarted, or ended it.
+            raise SourceUnreachable(f"the snapshot to be read is gone: {said(error)}", hint=RETRIED) from error
         yield connection

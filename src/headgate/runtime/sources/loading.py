@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ from headgate.runtime.stages.replica_stage import ReplicaStage
 _LOGGER = logging.getLogger(__name__)
 SMALL_BYTES = 32 << 20
 """What is read as one group."""
+HELD_SECONDS = 20.0
+"""How long ranges are read as of one moment before a later one is taken: what the source holds for it stays small."""
 _RETRY_SECONDS = 2.0
 _ENDING_SECONDS = 30.0
 
@@ -315,7 +318,8 @@ class Loads:
                 _LOGGER.info("loading is tried again: source=%s: %s", source.name, trouble)
 
     def _load_ranges(self, stage: ReplicaStage) -> None:
-        """Reads the next ranges of a table; when all have been read, its source hears of it."""
+        """Reads ranges of a table, as of one moment, for as long as its source should hold that; when all have been read, the source
+        hears of it."""
         assert isinstance(stage.source, RangedSource)
         if not stage.unread:
             stage.source.loaded(stage.table)
@@ -327,6 +331,28 @@ class Loads:
             return
         if isinstance(stage.source, DistributingSource):
             stage.source.distribute(stage.table, self._closed.is_set)
+        pace, until = self._paces.setdefault(stage.name, RangePace()), time.monotonic() + HELD_SECONDS
+        with self._range_loads.reading(stage, self._closed.is_set) as take:
+            while stage.unread and self._is_next(stage):
+                ranges = self._next_ranges(stage)
+                pace.took(take(ranges), len(ranges))
+                found = self._ranges_loaded(stage)
+                _LOGGER.info("loaded ranges: table=%s rows=%s: %s", stage.name, found.rows, found)
+                if self._progress is not None:
+                    self._progress(stage.source.name, found.progress(stage.table))
+                self._signal.notify()
+                if time.monotonic() > until:
+                    break
+
+    def _is_next(self, stage: ReplicaStage) -> bool:
+        """Whether nothing else of the source is to be read before the table."""
+        source = stage.source
+        assert isinstance(source, LoadingSource)
+        left = self._left(source)
+        return not self._closed.is_set() and stage.table in left and stage.table in self._choose(source, left).tables
+
+    def _next_ranges(self, stage: ReplicaStage) -> Ranges:
+        """Those that somebody waits for, as many as are read at the same time; while nobody waits, twice as many."""
         awaited = self._ranges_awaited(stage)
         with self._lock:
             first = frozenset(
@@ -335,14 +361,9 @@ class Loads:
                 if name == stage.name and keys != ALL
                 for number in stage.target.holding(keys)
             )
-        pace = self._paces.setdefault(stage.name, RangePace())
-        ranges = choose_ranges(stage.unread, first, awaited, self._range_loads.most)
-        rows = self._range_loads.load(stage, ranges, self._closed.is_set)
-        pace.took(rows, len(ranges))
-        found = self._ranges_loaded(stage)
-        _LOGGER.info("loaded ranges: table=%s rows=%s: %s", stage.name, found.rows, found)
-        if self._progress is not None:
-            self._progress(stage.source.name, found.progress(stage.table))
+        unread = stage.unread
+        most = self._range_loads.most * (1 if awaited.keys() & unread else 2)
+        return choose_ranges(unread, first, awaited, most)
 
     def _choose(self, source: LoadingSource, names: Collection[str]) -> LoadChoice:
         begins = f"{source.name}."

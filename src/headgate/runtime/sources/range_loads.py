@@ -13,8 +13,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import RLock
 
@@ -25,7 +25,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from headgate.capture.ranges import Read
-from headgate.capture.source import RangedSource, Source
+from headgate.capture.source import RangedSource, RangeRead, Source
 from headgate.delta.changes import BEGINNING, COMMIT_AT
 from headgate.errors import HeadgateError, TransientError
 from headgate.ranges.key_set import KeySet
@@ -75,27 +75,47 @@ class RangeLoads:
 
     def load(self, stage: ReplicaStage, ranges: Ranges, is_stopped: Callable[[], bool]) -> int:
         """Reads ranges of a table that nobody has read, all as of one position, and makes them durable; gives their rows."""
-        source, main = stage.source, stage.target.versioned
-        self._widen(source)
-        with self.lock:
-            division, unread = stage.target.division, sorted(ranges & stage.unread)
+        with self.reading(stage, is_stopped) as take:
+            return take(ranges)
+
+    @contextmanager
+    def reading(self, stage: ReplicaStage, is_stopped: Callable[[], bool]) -> Iterator[Callable[[Ranges], int]]:
+        """A table as its source has it at one position, and what loads ranges of it as of there; the source holds that for the block."""
+        source, division = stage.source, stage.target.division
         assert isinstance(source, RangedSource) and division is not None
-        keys = [division.map.keys_of([number]) for number in unread]
+        self._widen(source)
+        with source.read_ranges(stage.table, division.column, is_stopped) as found:
+            yield lambda ranges: self._load(stage, ranges, found, is_stopped)
+
+    def _load(self, stage: ReplicaStage, ranges: Ranges, reading: RangeRead, is_stopped: Callable[[], bool]) -> int:
+        main = stage.target.versioned
+        with self.lock:
+            unread = sorted(ranges & stage.unread)
+            keys = [stage.target.range_map.keys_of([number]) for number in unread]
+            all_keys = stage.target.range_map.keys_of(unread)
         if not keys:
             return 0
         attempt = main.store.begin()
         try:
-            with source.read_ranges(stage.table, division.column, is_stopped) as reading:
-                task = RangeTask(main.store.folder.address, attempt, main.spec, main.limits.rows_per_file, reading.read)
-                files = self._run(task, keys, is_stopped)
-                reading.verify()
-                main._step("range-files")
-                self._take(stage, division.map.keys_of(unread), attempt, files, reading.position)
+            task = RangeTask(main.store.folder.address, attempt, main.spec, main.limits.rows_per_file, reading.read)
+            files = self._run(task, keys, is_stopped)
+            reading.verify()
+            main._step("range-files")
+            self._take(stage, all_keys, attempt, files, reading.position)
         except BaseException:
             main.store.end(attempt, discard=True)
             raise
-        source.mark(reading.position)
+        self._let_enter(stage, reading.position)
         return sum(file.rows for file in files)
+
+    def _let_enter(self, stage: ReplicaStage, position: int) -> None:
+        """Makes sure that another job can be closed, and that it has the position."""
+        source, chain = stage.source, self._journal.chain
+        assert isinstance(source, RangedSource)
+        with self.lock:
+            is_there = source.log.end > chain.position(source.name, chain.newest) and source.log.end >= position
+        if not is_there:
+            source.mark(position)
 
     def pass_over(self, stage: ReplicaStage, position: int) -> None:
         """Ranges that nobody has read begin without rows, before a position of the log at which the source has put all rows."""
@@ -108,8 +128,7 @@ class RangeLoads:
         except BaseException:
             main.store.end(attempt, discard=True)
             raise
-        assert isinstance(stage.source, RangedSource)
-        stage.source.mark(position)
+        self._let_enter(stage, position)
 
     def _take(self, stage: ReplicaStage, keys: KeySet, attempt: str, files: Sequence[DataFile], read_at: int) -> None:
         """Makes the files, which have all rows with these keys, part of the table's base, and that durable."""
