@@ -7,6 +7,7 @@ equal ranges of all keys that will come, read batch by batch at the same times.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -71,10 +72,13 @@ def _elastic(
             writer.put("t", rows_of(keys[first : first + ROWS]))
             log.append_blocks(log.end + 1, clock.now(), [writer.finish(durable=False)])
             first += ROWS
-        batch = log.next_batch(after, log.end)
+        batch = log.next_batch("t", after, log.end)
+        of_partition = Counter[int]()
+        for place in batch.frames:
+            of_partition[place.partition] += int(place.stamps.counts.sum())
         sizes = [0] * READERS
-        for reader, partition in enumerate(sorted(batch)):
-            sizes[reader % READERS] += sum(int(place.stamps.counts.sum()) for place in batch[partition]["t"].frames)
+        for reader, partition in enumerate(sorted(of_partition)):
+            sizes[reader % READERS] += of_partition[partition]
         if sum(sizes) != ROWS * count:
             raise SystemExit(f"batch {number} has {sum(sizes)} rows instead of {ROWS * count}")
         found.append(deviation(sizes))

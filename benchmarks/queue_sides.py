@@ -71,11 +71,9 @@ class Elastic:
     def read(self, after: int, upto: int) -> int:
         """What the tasks of a batch do, one after the other; gives how many rows there were."""
         count = 0
-        for tables in self.log.next_batch(after, upto).values():
-            for places in tables.values():
-                for place in places.frames:
-                    with Path(place.segment).open("rb") as segment:
-                        count += stamped(read_rows(place, segment.fileno()), place.stamps).num_rows
+        for place in self.log.next_batch("t", after, upto).frames:
+            with Path(place.segment).open("rb") as segment:
+                count += stamped(read_rows(place, segment.fileno()), place.stamps).num_rows
         return count
 
     def dequeue(self, after: int, upto: int) -> int:

@@ -13,8 +13,8 @@ import os
 import struct
 import threading
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _FIELDS = struct.Struct("<8sQqqQ")
 _CRC = struct.Struct("<I")
@@ -23,8 +23,7 @@ _SLOT_BYTES = 4096
 _SLOTS = 2
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Reach:
+class Reach(NamedTuple):
     """Where a stream log ends; of the ledger, its version is the position."""
 
     segment: int

@@ -77,7 +77,7 @@ def test_parts_by_several_writers_are_one_transaction_in_the_order_of_parts(open
     append(log, earlier, later)
     assert events(log) == [(1, 0, 7), (1, 1, 8), (1, 2, 7)]
     assert events(log, "u") == [(1, 3, 1)]
-    places = log.places("t", 0, 1)
+    places = log.next_batch("t", 0, 1)
     assert sum(int(place.stamps.counts.sum()) for place in places.frames) == 3
     first.close()
     second.close()
@@ -102,7 +102,7 @@ def test_large_puts_are_cut_and_kept_in_order(open_log: OpenLog, tmp_path: Path)
     writer = BlockWriter(log.open_segment)
     count = 3 * BLOCK_BYTES // 1024
     append(log, blocks_of(writer, t=rows(*range(count), text="x" * 1024)))
-    assert len(log.places("t", 0, 1).frames) > 2
+    assert len(log.next_batch("t", 0, 1).frames) > 2
     assert [each[1:] for each in events(log)] == [(number, number) for number in range(count)]
     writer.close()
     log.close()
@@ -192,7 +192,7 @@ def test_leftovers_of_dead_writers_are_removed_on_opening(open_log: OpenLog, tmp
     log.close()
     log = open_log(tmp_path)
     assert [path.name for path in (tmp_path / "blocks").iterdir()] == [
-        place.segment.rpartition("/")[2] for place in log.places("t", 0, 1).frames
+        place.segment.rpartition("/")[2] for place in log.next_batch("t", 0, 1).frames
     ]
     assert events(log) == [(1, 0, 1)]
     log.close()
@@ -243,7 +243,7 @@ def test_a_commit_record_that_reached_the_disk_before_its_rows_was_never_made(
         log.append_blocks(number, START + timedelta(seconds=number), [blocks_of(writer, t=rows(number))])
     assert writer.segment is not None
     segment = tmp_path / "blocks" / writer.segment
-    [_, second, _] = log.places("t", 0, 3).frames
+    [_, second, _] = log.next_batch("t", 0, 3).frames
     writer.close()
     log.close()
     with segment.open("r+b") as file:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.capture.elastic.log import Batch, ElasticLog
+from headgate.capture.elastic.log import ElasticLog
 from headgate.capture.locallog import LocalLog
-from headgate.capture.places import read_rows
+from headgate.capture.places import Places, read_rows
 from headgate.capture.segments import list_segments
 from headgate.errors import DefiniteError
 from tests.capture.test_blocks import events, rows
@@ -18,17 +18,14 @@ from tests.capture.test_blocks import events, rows
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def ids(batch: Batch, table: str = "t") -> dict[int, list[int]]:
-    """The ids of a table's rows per partition, read as a task reads them."""
+def ids(batch: Places) -> dict[int, list[int]]:
+    """The ids of a table's rows per partition, read as a task reads them; files belong to none (0)."""
     found: dict[int, list[int]] = {}
-    for partition, tables in batch.items():
-        if table not in tables:
-            continue
-        for place in tables[table].frames:
-            with Path(place.segment).open("rb") as segment:
-                found.setdefault(partition, []).extend(read_rows(place, segment.fileno())["id"].to_pylist())
-        for file in tables[table].files:
-            found.setdefault(partition, []).extend(pq.read_table(file.path)["id"].to_pylist())
+    for place in batch.frames:
+        with Path(place.segment).open("rb") as segment:
+            found.setdefault(place.partition, []).extend(read_rows(place, segment.fileno())["id"].to_pylist())
+    for file in batch.files:
+        found.setdefault(0, []).extend(pq.read_table(file.path)["id"].to_pylist())
     return found
 
 
@@ -59,20 +56,20 @@ def test_only_later_blocks_are_spread_anew(tmp_path: Path) -> None:
     [left, right] = log.partitions.found
     assert (left.since, right.since) == (8, 8)
     fill(log, 32)
-    assert set(ids(log.next_batch(0, 8))) == {1}
-    found = ids(log.next_batch(8, 40))
+    assert set(ids(log.next_batch("t", 0, 8))) == {1}
+    found = ids(log.next_batch("t", 8, 40))
     assert set(found) == {left.id, right.id}
     assert sorted(number for each in found.values() for number in each) == list(range(9, 41))
     assert all(len(each) > 10 and each == sorted(each) for each in found.values())
     [merged] = log.merge(left.id, right.id).partitions
     fill(log, 4)
-    assert ids(log.next_batch(40, 44)) == {merged.id: [41, 42, 43, 44]}
+    assert ids(log.next_batch("t", 40, 44)) == {merged.id: [41, 42, 43, 44]}
     assert [position for position, _, _ in events(log)] == list(range(1, 45))
     log.close()
     log = ElasticLog(tmp_path)
     assert [each.id for each in log.partitions.found] == [merged.id]
     fill(log, 1)
-    assert set(ids(log.next_batch(0, 45))) == {1, left.id, right.id, merged.id}
+    assert set(ids(log.next_batch("t", 0, 45))) == {1, left.id, right.id, merged.id}
     log.close()
 
 
@@ -84,15 +81,15 @@ def test_partitions_grow_with_what_waits_and_shrink_when_it_was_read(tmp_path: P
         sizes.append(len(log.partitions))
     # The daughters of the first split do not split before they were read.
     assert sizes == [2] * 6
-    log.next_batch(0, log.end)
+    log.next_batch("t", 0, log.end)
     assert [load.bytes for load in log.loads] == [0, 0]
     for _ in range(6):
         fill(log, 60)
     assert len(log.partitions) == 4
-    log.next_batch(0, log.end)
+    log.next_batch("t", 0, log.end)
     for _ in range(8):
         fill(log, 1)
-        log.next_batch(log.trimmed, log.end)
+        log.next_batch("t", log.trimmed, log.end)
         log.trim(log.end)
     assert len(log.partitions) == 1
     status = log.queue
@@ -109,7 +106,7 @@ def test_what_waits_is_behind_the_table_that_was_read_least_far(tmp_path: Path) 
     assert log.queue.consumed == 0, "u has rows that nobody read"
     log.read("u", 0, 2)
     assert log.queue.consumed == 0, "and so has v"
-    log.places("v", 0, 4)
+    log.next_batch("v", 0, 4)
     assert log.queue.consumed == 2
     log.read("u", 2, 4)
     assert (log.queue.consumed, log.loads[0].bytes) == (4, 0)
@@ -138,9 +135,9 @@ def test_a_batch_has_what_no_partition_has(tmp_path: Path) -> None:
     log = ElasticLog(tmp_path, transaction_bytes=1000)
     log.append(2, START, {"t": rows(*range(100))})
     log.append(3, START, {"t": rows(3), "u": rows(4)})
-    assert ids(log.next_batch(0, 3)) == {0: [1, *range(100)], 1: [3]}
-    assert ids(log.next_batch(1, 2)) == {0: list(range(100))}
-    assert ids(log.next_batch(0, 3), "u") == {1: [4]}
+    assert ids(log.next_batch("t", 0, 3)) == {0: [1, *range(100)], 1: [3]}
+    assert ids(log.next_batch("t", 1, 2)) == {0: list(range(100))}
+    assert ids(log.next_batch("u", 0, 3)) == {1: [4]}
     log.close()
 
 

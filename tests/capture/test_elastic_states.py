@@ -186,15 +186,13 @@ class Queue(RuleBasedStateMachine):
         upto = min(len(self.committed), self.consumed + size)
         found: dict[str, list[Row]] = {table: [] for table in TABLES}
         known = {each.id for each in self.log.partitions.found}
-        batch = self.log.next_batch(self.consumed, upto)
-        assert all(number in known or number < max(known) for number in batch)
-        for tables in batch.values():
-            for table, places in tables.items():
-                for place in places.frames:
-                    with Path(place.segment).open("rb") as segment:
-                        read = stamped(read_rows(place, segment.fileno()), place.stamps)
-                    columns = (read[name].to_pylist() for name in ("__position", "__sequence", "id"))
-                    found[table] += zip(*columns, strict=True)
+        for table in TABLES:
+            for place in self.log.next_batch(table, self.consumed, upto).frames:
+                assert place.partition in known or place.partition < max(known)
+                with Path(place.segment).open("rb") as segment:
+                    read = stamped(read_rows(place, segment.fileno()), place.stamps)
+                columns = (read[name].to_pylist() for name in ("__position", "__sequence", "id"))
+                found[table] += zip(*columns, strict=True)
         assert {table: sorted(each) for table, each in found.items()} == self.expected(self.consumed, upto)
         self.consumed = upto
         if upto > len(self.committed) - self.in_memory:

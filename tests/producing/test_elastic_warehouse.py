@@ -97,8 +97,9 @@ def test_transactions_by_parts_partitions_and_wide_batches(tmp_path: Path) -> No
                 second.commit()
             mine.execute("UPDATE t0 SET v = 31 WHERE k = 3")
             first.commit()
-        batch = queue.next_batch(0, queue.end)
-        assert len(batch) == 3, "the parent and both daughters have something"
+        batches = [queue.next_batch(table, 0, queue.end) for table in ("t0", "t1", "t2")]
+        read = {place.partition for batch in batches for place in batch.frames}
+        assert len(read) == 3, "the parent and both daughters have something"
         assert rows_of(warehouse, "SELECT k, v FROM etl.t0") == [(n, 10 * n + (n == 3)) for n in range(6)]
         assert rows_of(warehouse, "SELECT p, n, v FROM totals") == [(0, 6, 151), (1, 6, 15), (2, 6, 42)]
 

@@ -157,7 +157,7 @@ def test_a_damaged_file_of_a_large_transaction_is_a_loss(log: LocalLog) -> None:
 
 def test_workers_need_no_package(log: LocalLog, tmp_path: Path) -> None:
     log.append(1, NOON, {"t": rows([1, 2])})
-    share = (3, log.places("t", 0, 1).frames)
+    share = (3, log.next_batch("t", 0, 1).frames)
     script = (
         "import pickle, sys\n"
         "sys.modules['headgate'] = None\n"

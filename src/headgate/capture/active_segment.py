@@ -15,14 +15,11 @@ class ActiveSegment:
 
     def __init__(self, folder: Path, path: Path | None, size: int, descriptor: int | None) -> None:
         self.path = path
+        self.number = 0 if path is None else segment_number(path)
+        """The first position of the segment; 0 before the first segment."""
         self.size = size
         self._folder = folder
         self._descriptor = descriptor
-
-    @property
-    def number(self) -> int:
-        """The first position of the segment; 0 before the first segment."""
-        return 0 if self.path is None else segment_number(self.path)
 
     @property
     def is_open(self) -> bool:
@@ -53,7 +50,7 @@ class ActiveSegment:
             path.unlink()
             raise
         self.close()
-        self._descriptor, self.path, self.size = descriptor, path, len(SEGMENT_MAGIC)
+        self._descriptor, self.path, self.number, self.size = descriptor, path, position, len(SEGMENT_MAGIC)
 
     def write(self, parts: Sequence[bytes]) -> int:
         """Adds these bytes; gives where they begin. A failed write is cut off again."""
@@ -71,7 +68,7 @@ class ActiveSegment:
     def go_on_with(self, path: Path) -> None:
         """Goes on with a file that has taken the segment's place."""
         self.close()
-        self.path = path
+        self.path, self.number = path, segment_number(path)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         self.size = os.fstat(self._descriptor).st_size
 

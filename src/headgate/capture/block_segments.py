@@ -75,7 +75,11 @@ class BlockSegments:
             with self._lock:
                 self._require_open(name)
             path = self.folder / name
-            if not path.exists() or path.stat().st_size < end:
+            try:
+                size = path.stat().st_size
+            except FileNotFoundError:
+                size = 0
+            if size < end:
                 raise _missing_part("a part of the transaction is not there", path)
 
     def hold(self, blocks: Collection[Block]) -> None:

@@ -123,11 +123,18 @@ class FrameIndex:
 
 def committed_of(header: Header, after: int, upto: int) -> list[Committed]:
     """The frame's transactions in (after, upto]."""
+    chosen = header.group.part(after, upto)
+    return [_committed(header, place) for place in range(chosen.start, chosen.stop)]
+
+
+def last_committed(header: Header) -> Committed:
+    """The frame's last transaction."""
+    return _committed(header, -1)
+
+
+def _committed(header: Header, place: int) -> Committed:
     group = header.group
-    files = {name: sum(side.rows for side in sides) for name, sides in header.files.items()}
-    found = []
-    for place in range(*group.part(after, upto).indices(len(group.positions))):
-        rows = {name: int(counts[place]) for name, counts in group.rows.items() if counts[place]}
-        at = from_micros(int(group.commit_at[place]))
-        found.append(Committed(int(group.positions[place]), at, header.initial, rows | files))
-    return found
+    rows = {name: count for name, counts in group.rows.items() if (count := int(counts[place]))}
+    for name, sides in header.files.items():
+        rows[name] = sum(side.rows for side in sides)
+    return Committed(int(group.positions[place]), from_micros(int(group.commit_at[place])), header.initial, rows)

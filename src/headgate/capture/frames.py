@@ -84,6 +84,13 @@ class Group:
     """Microseconds since 1970."""
     rows: Mapping[str, Numbers]
 
+    @staticmethod
+    def of_one(position: int, commit_at: int, rows: Mapping[str, int]) -> Group:
+        """A transaction that is alone in its frame."""
+        numbers = np.array([position, commit_at, *rows.values()], dtype=np.int64)
+        counts = {table: numbers[place : place + 1] for place, table in enumerate(rows, start=2)}
+        return Group(numbers[:1], numbers[1:2], counts)
+
     def part(self, after: int, upto: int) -> slice:
         """Which of them are in (after, upto]."""
         first, last = np.searchsorted(self.positions, (after, upto), side="right")

@@ -43,7 +43,7 @@ from headgate.capture.block_segments import BlockSegments
 from headgate.capture.block_writer import OpenSegment, Put
 from headgate.capture.durable import full_disk_is_named, replace_checked
 from headgate.capture.events import Committed, from_micros, to_micros
-from headgate.capture.frame_index import FrameIndex, committed_of
+from headgate.capture.frame_index import FrameIndex, last_committed
 from headgate.capture.frames import Block, Group, Header
 from headgate.capture.log_manifest import FormerSegment
 from headgate.capture.readable_log import ReadableLog
@@ -173,7 +173,7 @@ class LocalLog(ReadableLog):
             too_much = self._tail.bytes > self.unwritten_bytes
         if too_much:
             self._write_out()
-        return committed_of(found.header(), position - 1, position)[0]
+        return last_committed(found.header())
 
     def append_group(
         self,
@@ -230,20 +230,18 @@ class LocalLog(ReadableLog):
     ) -> Committed:
         """Appends a transaction whose rows its writers have put into segments, part after part.
 
-        Readable at once, durable after the log's next `sync`; the blocks may be `synced` already.
+        Readable at once, durable after the log's next `sync`; the blocks may be `synced` already: then the commit is about to
+        be, which verifies the owner.
         """
-        self._verify()
-        puts = [put for part in parts for put in part]
-        self._blocks.require(block for _, block in puts)
         if not synced:
-            self._blocks.written(block for _, block in puts)
+            self._verify()
+        given = [block for part in parts for _, block in part]
+        self._blocks.require(given)
+        if not synced:
+            self._blocks.written(given)
         blocks = self._numbered(parts)
         rows = {table: sum(block.rows for block in found) for table, found in blocks.items()}
-        group = Group(
-            np.array([position], dtype=np.int64),
-            np.array([to_micros(commit_at)], dtype=np.int64),
-            {table: np.array([count], dtype=np.int64) for table, count in rows.items()},
-        )
+        group = Group.of_one(position, to_micros(commit_at), rows)
         return self._append(lambda durable: Header(group, initial, durable, {}, {}, blocks), [])
 
     def _numbered(self, parts: Sequence[Sequence[Put]]) -> dict[str, tuple[Block, ...]]:
@@ -252,13 +250,13 @@ class LocalLog(ReadableLog):
         found: dict[str, list[Block]] = {}
         for number, part in enumerate(parts):
             for table, block in part:
-                found.setdefault(table, []).append(self._settled(block._replace(part=number, base=base)))
+                found.setdefault(table, []).append(self._settled(block, number, base))
             base += max((block.span for _, block in part), default=0)
         return {table: tuple(blocks) for table, blocks in found.items()}
 
-    def _settled(self, block: Block) -> Block:
-        """A block with the partition that has it."""
-        return block
+    def _settled(self, block: Block, part: int, base: int) -> Block:
+        """A block of a part, with the partition that has it."""
+        return block._replace(part=part, base=base)
 
     def append(
         self, position: int, commit_at: datetime, tables: Mapping[str, pa.Table], *, initial: bool = False
@@ -417,11 +415,12 @@ class LocalLog(ReadableLog):
     def _append(self, make_header: MakeHeader, bodies: Sequence[bytes]) -> Committed:
         """Writes a frame, whose header is made from the durable position; gives its last transaction."""
         with self._as_owner():
-            self._write_out()
+            if self._tail.first is not None:
+                self._write_out()
             self._room.wait()
             entry = self._write_frame(*self._placed(make_header, bodies))
             self._room.take(entry.bytes)
-        return committed_of(entry.header, entry.header.position - 1, entry.header.position)[0]
+        return last_committed(entry.header)
 
     def _write_out(self) -> None:
         """Writes what is only in memory, in order; no fsync."""

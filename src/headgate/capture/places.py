@@ -57,7 +57,7 @@ class RowsPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The events of one table in a range of positions, all of them on the disk."""
+    """The events of one table in a range of positions by reference, all of them on the disk."""
 
     frames: tuple[RowsPlace, ...]
     files: tuple[EventFile, ...]

@@ -133,9 +133,11 @@ class ProducerSource(MemorySource):
 
     def announce(self, upto: int, reason: str) -> None:
         """Lets readers see the commits up to a position."""
+        told: set[Producer] = set()
         with self._commit_lock:
-            told = {each.producer for each in self._lazy if each.position <= upto}
-            self._lazy = [each for each in self._lazy if each.position > upto]
+            if self._lazy:
+                told = {each.producer for each in self._lazy if each.position <= upto}
+                self._lazy = [each for each in self._lazy if each.position > upto]
             self._announced = max(self._announced, upto)
         for producer in told:
             producer.tell(reason)

@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -172,7 +173,7 @@ class ReadableLog(ABC):
         count = (0 if events is None else events.num_rows) + sum(file.rows for file in files)
         return Events(events, files, count, size)
 
-    def places(self, table: str, after: int, upto: int) -> Places:
+    def next_batch(self, table: str, after: int, upto: int) -> Places:
         """Where the table's events of the transactions in (after, upto] lie; what is in memory alone is written first."""
         self.sync(upto)
         with self._lock:
@@ -227,14 +228,25 @@ class ReadableLog(ABC):
             raise self.loss.error()
         return self._index.places(table, after, upto)
 
-    @contextmanager
-    def _as_owner(self) -> Iterator[None]:
-        """A former owner's folder is gone: what then fails is that, not the disk."""
-        try:
-            yield
-        except OSError:
+    def _as_owner(self) -> _AsOwner:
+        return _AsOwner(self._verify)
+
+
+class _AsOwner:
+    """A former owner's folder is gone: what then fails is that, not the disk."""
+
+    __slots__ = ("_verify",)
+
+    def __init__(self, verify: Callable[[], None]) -> None:
+        self._verify = verify
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> Literal[False]:
+        if isinstance(error, OSError):
             self._verify()
-            raise
+        return False
 
 
 def _open(segment: str) -> int | str:

@@ -151,8 +151,9 @@ class StreamLog(Protocol):
         """The table's events of the transactions in (after, upto], in order; of rows in segments only those to `keep`."""
         ...
 
-    def places(self, table: str, after: int, upto: int) -> Places:
-        """Where the table's events of the transactions in (after, upto] lie; what is in memory alone is written first."""
+    def next_batch(self, table: str, after: int, upto: int) -> Places:
+        """The table's events of the transactions in (after, upto] by reference, for tasks of Spark; what is in memory alone is
+        written first."""
         ...
 
     def transactions(self, after: int, upto: int) -> tuple[Committed, ...]:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from headgate.capture.frames import Group, Header, Inline
@@ -38,11 +37,7 @@ class Unwritten:
 
     @staticmethod
     def of(position: int, commit_at: int, tables: Mapping[str, pa.Table]) -> Unwritten:
-        group = Group(
-            np.array([position], dtype=np.int64),
-            np.array([commit_at], dtype=np.int64),
-            {name: np.array([rows.num_rows], dtype=np.int64) for name, rows in tables.items()},
-        )
+        group = Group.of_one(position, commit_at, {name: rows.num_rows for name, rows in tables.items()})
         return Unwritten(group, tables, sum(rows.nbytes for rows in tables.values()))
 
     @property

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -122,11 +121,7 @@ class TransactionWriter:
         files = {table: tuple(finished) for table, finished in self._finished.items()}
         files |= {table: (*files.get(table, ()), file.reference()) for table, file in self._files.items()}
         counts = {table: part.rows for table, part in self._inline.items()}
-        group = Group(
-            np.array([self.position], dtype=np.int64),
-            np.array([self.commit_at], dtype=np.int64),
-            {table: np.array([rows], dtype=np.int64) for table, rows in counts.items()},
-        )
+        group = Group.of_one(self.position, self.commit_at, counts)
         return Header(group, self._initial, durable, self._inline, files)
 
     def _spill(self, table: str) -> None:

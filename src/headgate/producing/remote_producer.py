@@ -176,8 +176,8 @@ class RemoteProducer:
 
     def _written(self, committed_at: datetime | None) -> int | None:
         """What the producer wrote was taken: only the segment is written further that was given out last."""
-        *former, last = self._segments or [""]
-        if former:
+        if len(self._segments) > 1:
+            *former, last = self._segments
             self._channel.seal_segments(former)
             self._segments = [last]
         return instant_to_json(committed_at)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -136,15 +137,15 @@ def puts_from_json(body: Iterable[list[Any]], segments: Collection[str]) -> list
 
 def say(connection: Connection, message: Mapping[str, Any], rows: pa.Table | None = None) -> None:
     """Sends a message, and rows behind it."""
-    with _gone_if_it_fails(connection):
-        connection.send_bytes(json.dumps({**message, "has_rows": rows is not None}, separators=(",", ":")).encode())
+    with _GoneIfItFails(connection):
+        connection.send_bytes(json.dumps(message if rows is None else {**message, "has_rows": True}).encode())
         if rows is not None:
             connection.send_bytes(encode_rows(rows))
 
 
 def hear(connection: Connection, limit: int = _MESSAGE_BYTES) -> tuple[Message, pa.Table | None]:
     """The next message, and the rows behind it."""
-    with _gone_if_it_fails(connection):
+    with _GoneIfItFails(connection):
         message = json.loads(connection.recv_bytes(limit))
         if not isinstance(message, dict):
             raise ValueError("a message is not a JSON object")
@@ -153,13 +154,13 @@ def hear(connection: Connection, limit: int = _MESSAGE_BYTES) -> tuple[Message, 
 
 def say_file(connection: Connection, descriptor: int) -> None:
     """Sends an open file."""
-    with _gone_if_it_fails(connection):
+    with _GoneIfItFails(connection):
         send_handle(connection, descriptor, None)
 
 
 def hear_file(connection: Connection) -> int:
     """The open file that comes next."""
-    with _gone_if_it_fails(connection):
+    with _GoneIfItFails(connection):
         return int(recv_handle(connection))
 
 
@@ -169,14 +170,21 @@ def hang_up(connection: Connection, how: int = socket.SHUT_RDWR) -> None:
         end.shutdown(how)
 
 
-@contextmanager
-def _gone_if_it_fails(connection: Connection) -> Iterator[None]:
+class _GoneIfItFails:
     """Who failed within a message must not read the rest of it as something else."""
-    try:
-        yield
-    except BaseException as error:
-        hang_up(connection)
-        connection.close()
-        if isinstance(error, OSError | EOFError | ValueError | RuntimeError):
-            raise Gone(str(error)) from error
-        raise
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> Literal[False]:
+        if error is not None:
+            hang_up(self._connection)
+            self._connection.close()
+            if isinstance(error, OSError | EOFError | ValueError | RuntimeError):
+                raise Gone(str(error)) from error
+        return False

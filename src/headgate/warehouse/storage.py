@@ -69,8 +69,7 @@ class Folder:
             ) from error
 
     def exists(self, name: str = "") -> bool:
-        path = self.file(name) if name else self.path
-        return bool(self.filesystem.get_file_info(path).type != fs.FileType.NotFound)
+        return Path(self.file(name) if name else self.path).exists()
 
     def files(self, below: str = "", *, recursive: bool = True) -> list[StoredFile]:
         """Files below this folder, in name order; none when it does not exist."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -34,7 +34,7 @@ from headgate.capture.elastic.policy import PartitionLoad, QueueDecision, QueueO
 from headgate.capture.events import Committed, Events
 from headgate.capture.frames import Block
 from headgate.capture.locallog import LocalLog, LogOptions, MakeHeader
-from headgate.capture.places import Places, RowsPlace
+from headgate.capture.places import Places
 from headgate.capture.queue_status import PartitionStatus, QueueStatus
 from headgate.capture.segments import FrameEntry
 
@@ -43,10 +43,6 @@ MOST_PARTITIONS = 64
 REMEMBERED_BATCHES = 3
 DEFAULT_PARTITION_BYTES = 8 << 20
 """What one task reads (`places`)."""
-
-Batch = Mapping[int, Mapping[str, Places]]
-"""References per partition and table, in order. Partition 0 has what no partition has: files of the owner's large transactions,
-and frames of the time before the log was elastic."""
 
 
 class ElasticLog(LocalLog):
@@ -80,6 +76,9 @@ class ElasticLog(LocalLog):
         """Bytes and transactions per partition behind what was consumed ..."""
         self._taken: deque[dict[int, int]] = deque(maxlen=REMEMBERED_BATCHES)
         """... and the bytes per partition that the last batches took."""
+        self._is_due = False
+        """Whether the policy may decide otherwise than it did: a partition has passed its size, or has more although some was
+        read."""
         for entry in self._index:
             self._added(entry)
         self._keeping = threading.Lock()
@@ -90,39 +89,17 @@ class ElasticLog(LocalLog):
 
     # reading
 
-    def next_batch(self, after: int, upto: int) -> Batch:
-        """The transactions in (after, upto] by reference: per partition and table where their rows lie, in order."""
-        self.sync(upto)
-        found: dict[int, dict[str, list[RowsPlace]]] = {}
-        with self._lock:
-            chosen = [entry.header for entry in self._index.between(after, upto)]
-            tables = sorted({table for header in chosen for table in (*header.group.rows, *header.files)})
-            for table in tables:
-                for _, place in self._places(table, after, upto):
-                    found.setdefault(place.partition, {}).setdefault(table, []).append(place)
-            files = {table: self._index.files(table, after, upto, self.files_folder) for table in tables}
-            self._read_all(upto)
-        if any(files.values()):
-            found.setdefault(0, {}).update({table: found.get(0, {}).get(table, []) for table in files if files[table]})
-        return {
-            number: {
-                table: Places(tuple(places), files[table] if number == 0 else ())
-                for table, places in of_partition.items()
-            }
-            for number, of_partition in found.items()
-        }
-
     def read(self, table: str, after: int, upto: int, keep: pc.Expression | None = None) -> Events:
         events = super().read(table, after, upto, keep)
         with self._lock:
             self._read(table, upto)
         return events
 
-    def places(self, table: str, after: int, upto: int) -> Places:
-        places = super().places(table, after, upto)
+    def next_batch(self, table: str, after: int, upto: int) -> Places:
+        batch = super().next_batch(table, after, upto)
         with self._lock:
             self._read(table, upto)
-        return places
+        return batch
 
     def trim(self, upto: int) -> None:
         with self._lock:
@@ -190,6 +167,7 @@ class ElasticLog(LocalLog):
     def rebalance(self) -> None:
         """Splits or merges as the policy says, as often as it does. Writes nothing, so that whoever appends does not wait."""
         with self._lock:
+            self._is_due = False
             for _ in range(self._most_partitions):
                 seen = QueueObservation(self._loads(), self._consumed, self._most_partitions, self._partition_bytes)
                 self.decision = decide(seen)
@@ -207,12 +185,12 @@ class ElasticLog(LocalLog):
 
     def _placed(self, make_header: MakeHeader, bodies: Sequence[bytes]) -> tuple[MakeHeader, Sequence[bytes]]:
         """A frame as it is written: its rows go to a block per table, so that it is metadata only."""
-        inline = make_header(0).inline
-        if not inline:
+        if not bodies:
             return make_header, bodies
+        inline = make_header(0).inline
         with self._own_lock:
             blocks = {
-                table: (self._settled(self._own.put_encoded(content, inline[table].rows)),)
+                table: (self._settled(self._own.put_encoded(content, inline[table].rows), 0, 0),)
                 for table, content in zip(inline, bodies, strict=True)
             }
             written = [block for found in blocks.values() for block in found]
@@ -220,8 +198,8 @@ class ElasticLog(LocalLog):
         self._blocks.written(written)
         return lambda durable: replace(make_header(durable), inline={}, blocks=blocks), []
 
-    def _settled(self, block: Block) -> Block:
-        return block._replace(partition=self.partitions.of_salt(block.salt).id)
+    def _settled(self, block: Block, part: int, base: int) -> Block:
+        return block._replace(part=part, base=base, partition=self.partitions.of_salt(block.salt).id)
 
     def _added(self, entry: FrameEntry) -> None:
         for table in (*entry.header.group.rows, *entry.header.files):
@@ -230,9 +208,7 @@ class ElasticLog(LocalLog):
 
     def _append(self, make_header: MakeHeader, bodies: Sequence[bytes]) -> Committed:
         committed = super()._append(make_header, bodies)
-        with self._lock:
-            too_much = any(size > self._partition_bytes for size, _ in self._growth.values())
-        if too_much and len(self.partitions) < self._most_partitions:
+        if self._is_due and len(self.partitions) < self._most_partitions:
             self.rebalance()
         return committed
 
@@ -299,6 +275,7 @@ class ElasticLog(LocalLog):
         self._taken.append({number: size - self._growth[number][0] for number, size in before.items()})
         self._growth = {number: growth for number, growth in self._growth.items() if growth[0]}
         self._consumed = min(upto, self._end)
+        self._is_due = any(size > self._partition_bytes for size, _ in self._growth.values())
 
     def _grow(self, entry: FrameEntry, sign: int) -> None:
         seen = set()
@@ -308,3 +285,4 @@ class ElasticLog(LocalLog):
                 seen.add(block.partition)
                 transactions += sign * len(entry.header.group.positions)
             self._growth[block.partition] = size + sign * block.length, transactions
+            self._is_due = self._is_due or size <= self._partition_bytes < size + sign * block.length

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from headgate.capture.block_writer import SALTS
@@ -42,12 +42,16 @@ class Partitions:
 
     found: tuple[Partition, ...] = (Partition(1, 0, SALTS),)
     next_id: int = 2
+    _lows: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_lows", tuple(each.low for each in self.found))
 
     def __len__(self) -> int:
         return len(self.found)
 
     def of_salt(self, salt: int) -> Partition:
-        return self.found[bisect_right(self.found, salt, key=_low) - 1]
+        return self.found[bisect_right(self._lows, salt) - 1]
 
     def get(self, number: int) -> Partition:
         for partition in self.found:

@@ -43,7 +43,7 @@ class EventFiles:
     def __init__(self, log: StreamLog, table: str, after: int, upto: int) -> None:
         self._log = log
         self._table = table
-        self._found = log.places(table, after, upto)
+        self._found = log.next_batch(table, after, upto)
         self._spooled: list[str] = []
 
     def spool(self, schema: pa.Schema, sessions: SparkSessions, folder: Path) -> None:
