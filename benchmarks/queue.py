@@ -25,7 +25,8 @@ ROWS = {"tiny": 100, "small": 250, "full": 1000}
 PENDING = {"tiny": 20, "small": 60, "full": 200}
 COMMITS = {"tiny": 10, "small": 60, "full": 200}
 WRITER_ROWS = {"tiny": 2000, "small": 4000, "full": 4000}
-SHORT_ROWS = 1000
+OTHER_ROWS = (1000, 16_000)
+"""Of commits, to see how the owner's share depends on their size."""
 BALANCE = {"tiny": (15, 64), "small": (60, 160), "full": (150, 400)}
 ROUNDS = {"tiny": 1, "small": 3, "full": 5}
 TARGETS = {
@@ -118,11 +119,12 @@ def main() -> None:
         say("writers in other processes")
         (folder / "writers").mkdir()
         results |= writers_figures(folder / "writers", COMMITS[scale], WRITER_ROWS[scale], rounds)
-        (folder / "short").mkdir()
-        short = writers_figures(folder / "short", 4 * COMMITS[scale], SHORT_ROWS, rounds)
-        results |= {
-            f"{name}_with_{SHORT_ROWS}_rows": short[name] for name in ("owner_cpu_share", "owner_cpu_ms_per_commit")
-        }
+        for size in OTHER_ROWS:
+            (folder / str(size)).mkdir()
+            found = writers_figures(folder / str(size), COMMITS[scale] * WRITER_ROWS[scale] // size, size, rounds)
+            results |= {
+                f"{name}_with_{size}_rows": found[name] for name in ("owner_cpu_share", "owner_cpu_ms_per_commit")
+            }
         say("balance")
         balance, course, load = balance_figures(folder / "balance", *BALANCE[scale])
         results |= balance

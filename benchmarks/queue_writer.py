@@ -1,6 +1,7 @@
 """A producer in a process of its own: python -m benchmarks.queue_writer ADDRESS TABLE COMMITS ROWS
 
-It waits for a line, commits, and tells its processor seconds and how long its commits took.
+It inserts Arrow tables over its connection, as programs do: it waits for a line, commits, and tells its processor seconds and how
+long its commits took.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.queue_sides import rows_of
+from benchmarks.queue_sides import COLUMNS, rows_of
+from headgate.producing.connection import Connection
 from headgate.producing.remote import RemoteChannel
 
 _DIFFERENT = 8
@@ -20,14 +22,15 @@ _DIFFERENT = 8
 
 
 def main(address: str, table: str, commits: int, rows: int) -> None:
-    channel = RemoteChannel(Path(address), "feed")
-
-    given = [rows_of(np.arange(rows * number, rows * (number + 1))).to_batches() for number in range(_DIFFERENT)]
+    connection = Connection(RemoteChannel(Path(address), "feed"), [table])
+    given = [
+        rows_of(np.arange(rows * number, rows * (number + 1))).select(COLUMNS.names) for number in range(_DIFFERENT)
+    ]
 
     def commit(number: int) -> None:
-        channel.commit((table, batch) for batch in given[number % _DIFFERENT])
+        connection.cursor().insert(table, given[number % _DIFFERENT])
+        connection.commit()
 
-    channel.claim([table])
     commit(0)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -41,7 +44,7 @@ def main(address: str, table: str, commits: int, rows: int) -> None:
     told = {"processor": time.process_time() - used, "seconds": time.perf_counter() - began, "times": times}
     sys.stdout.write(json.dumps(told) + "\n")
     sys.stdout.flush()
-    channel.close()
+    connection.close()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from headgate.capture.producer import ProducerSource
 from headgate.capture.source import SourceTable
 from headgate.clock import SystemClock
 from headgate.producing.remote_server import RemoteServer
+from headgate.warehouse.ledger import Ledger
 
 ROOT = Path(__file__).parents[1]
 
@@ -64,43 +66,50 @@ class _OwnersChannel:
         return None if committed is None else committed.commit_at
 
 
-def _watched(source: ProducerSource) -> list[_Waited]:
+@contextmanager
+def _watched(source: ProducerSource) -> Iterator[list[_Waited]]:
     """Every lock that commits of one source share; not the disk, which they share as well."""
     log = source.log
     assert isinstance(log, ElasticLog)
-    found = [_Waited(each) for each in (source._commit_lock, log._lock, log._blocks._lock)]
+    locks = source._commit_lock, log._lock, log._blocks._lock
+    found = [_Waited(each) for each in locks]
     source._commit_lock, log._lock, log._blocks._lock = found  # type: ignore[assignment]
-    return found
+    try:
+        yield found
+    finally:
+        source._commit_lock, log._lock, log._blocks._lock = locks
 
 
 def writers_figures(folder: Path, commits: int, rows: int, rounds: int) -> dict[str, object]:
-    """One and two writers in turns; each commits as often as it can."""
-    log = ElasticLog(folder / "log", segment_bytes=32 << 20)
+    """One writer, two, and two with watched locks in turns; each commits as often as it can."""
+    clock = SystemClock()
+    ledger = Ledger.open(str(folder / "warehouse"), "benchmark", clock.now)
+    log = ElasticLog(folder / "log", segment_bytes=32 << 20, verify=ledger.verify)
     columns = StructType().add("id", "long").add("payload", "binary")
     tables = {name: SourceTable(name, columns, ()) for name in ("t0", "t1")}
-    source = ProducerSource("feed", tables, log, SystemClock())
-    locks = _watched(source)
+    source = ProducerSource("feed", tables, log, clock)
     server = RemoteServer(lambda _, who, flushed: _OwnersChannel(source, who, flushed), folder / "address.json")  # type: ignore[arg-type, return-value]
     rates: dict[int, list[float]] = {1: [], 2: []}
     shares, costs, waits, times = [], [], [], []
     try:
         for _ in range(rounds):
             for count in rates:
-                before = sum(lock.seconds for lock in locks)
                 found, own = _run(folder / "address.json", count, commits, rows)
                 rates[count].append(count * commits / max(each["seconds"] for each in found))
                 others = sum(each["processor"] for each in found)
                 if count == 2:
                     shares.append(own / (own + others))
                     costs.append(1e3 * own / (count * commits))
-                    waited = sum(lock.seconds for lock in locks) - before
-                    waits.append(waited / sum(each["seconds"] for each in found))
                     times += [each for found_times in found for each in found_times["times"]]
-                log.next_batch(log.trimmed, log.end)
                 log.trim(log.end)
+            with _watched(source) as locks:
+                found, _ = _run(folder / "address.json", 2, commits, rows)
+            waits.append(sum(lock.seconds for lock in locks) / sum(each["seconds"] for each in found))
+            log.trim(log.end)
     finally:
         server.close()
         log.close()
+        ledger.close()
     best = {count: sorted(each)[len(each) // 2] for count, each in rates.items()}
     times.sort()
     return {
