@@ -156,6 +156,11 @@ class ShelfChannel:
         self._shelf.segments[name] = False
         return segment
 
+    def reserve_segment(self) -> Path:
+        name = f"{secrets.token_hex(8)}.blocks"
+        self._shelf.segments[name] = False
+        return self._shelf.folder / name
+
     def seal_segments(self, names: Collection[str]) -> None:
         self._shelf.segments |= dict.fromkeys(names, True)
 

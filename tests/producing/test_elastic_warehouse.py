@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from headgate.capture.elastic.log import ElasticLog
 from headgate.errors import DefiniteError, Fenced
 from headgate.producing import Connection
 from headgate.producing.dbapi import DataError, InterfaceError, OperationalError
+from headgate.producing.remote import RemoteChannel
+from headgate.producing.remote_values import Address
 from headgate.runtime.recovery.backup import restore
 from headgate.service import Server
 from tests.faults.processes import start
@@ -81,10 +84,18 @@ def test_eight_producers_and_a_reader_that_sees_every_acknowledged_commit(tmp_pa
 
 
 def test_transactions_by_parts_partitions_and_wide_batches(tmp_path: Path) -> None:
-    """Several writers and tables, two updates of a key in one transaction and in two, read by reference after a split."""
-    with headgate.open(project(tmp_path, limits={"way": "wide"})) as warehouse:
+    """Several writers and tables, two updates of a key in one transaction and in two, read by reference after a split.
+
+    The second writer makes its segments itself, as one on another machine does."""
+    producers = {"host": "127.0.0.1", "port": 0}
+    with headgate.open(project(tmp_path, limits={"way": "wide"}, producers=producers)) as warehouse:
         queue = queue_of(warehouse)
-        with connect(warehouse, "t0", "t1") as first, connect(warehouse, "t2") as second:
+        address = Address.read(tmp_path / "warehouse/_headgate/producers.json")
+        away = RemoteChannel(replace(address, socket="/nowhere/socket"), "etl")
+        with (
+            connect(warehouse, "t0", "t1") as first,
+            Connection(away, ["t2"], paramstyle="qmark") as second,
+        ):
             for number in range(6):
                 if number == 2:
                     queue.split(1)

@@ -10,11 +10,13 @@ import stat
 import subprocess
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from headgate.config.producers import ProducersSettings
 from headgate.errors import (
     DefiniteError,
     EnvironmentProblem,
@@ -133,6 +135,40 @@ def test_a_server_leaves_the_address_of_its_successor(shelf: Shelf, address: Pat
     server.close()
     RemoteChannel(address, "feed").close()
     successor.close()
+    assert not address.exists()
+
+
+def test_a_producer_on_another_machine_makes_its_segments_in_the_storage(shelf: Shelf, address: Path) -> None:
+    server = RemoteServer(shelf.channel, address, elsewhere=ProducersSettings(host="127.0.0.1", port=0))
+    # A file system of another machine has no such socket.
+    away = replace(Address.read(address), socket="/nowhere/socket")
+    with ExitStack() as opened:
+        opened.callback(server.close)
+        channel = RemoteChannel(away, "feed")
+        opened.callback(channel.close)
+        channel.commit([sale(1, 2)])
+        assert (shelf.ids, len(shelf.segments)) == ([1, 2], 1)
+        with pytest.raises(DefiniteError, match="does not know this producer's secret"):
+            RemoteChannel(replace(away, key="0" * 64), "feed")
+        shelf.folder = shelf.folder / "elsewhere"
+        other = RemoteChannel(away, "feed")
+        opened.callback(other.close)
+        with pytest.raises(
+            EnvironmentProblem, match="storage cannot be written from this machine: No such file"
+        ) as far:
+            other.commit([visit(3)])
+        assert "mount the storage at the same path" in str(far.value)
+        shelf.folder.mkdir()
+        other.commit([visit(4)])
+        assert shelf.ids == [1, 2, 4]
+    assert all(shelf.segments.values())
+
+
+def test_a_port_that_is_taken_is_named(shelf: Shelf, address: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = ProducersSettings(host="127.0.0.1", port=taken.getsockname()[1])
+        with pytest.raises(EnvironmentProblem, match=r"producers cannot connect at 127\.0\.0\.1:"):
+            RemoteServer(shelf.channel, address, elsewhere=settings)
     assert not address.exists()
 
 

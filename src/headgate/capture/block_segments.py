@@ -75,11 +75,7 @@ class BlockSegments:
             with self._lock:
                 self._require_open(name)
             path = self.folder / name
-            try:
-                size = path.stat().st_size
-            except FileNotFoundError:
-                size = 0
-            if size < end:
+            if _size(path) < end and _size(path, is_opened=True) < end:
                 raise _missing_part("a part of the transaction is not there", path)
 
     def hold(self, blocks: Collection[Block]) -> None:
@@ -153,6 +149,17 @@ class BlockSegments:
     def _note(self, entry: FrameEntry) -> None:
         for block in entry.blocks:
             self._last[block.segment] = max(self._last.get(block.segment, 0), entry.header.position)
+
+
+def _size(path: Path, *, is_opened: bool = False) -> int:
+    """A file's size. What another machine wrote a network file system may show only to who opens the file."""
+    try:
+        if not is_opened:
+            return path.stat().st_size
+        with path.open("rb") as file:
+            return os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _missing_part(what: str, path: Path) -> TransactionError:

@@ -206,7 +206,7 @@ class Client(_Closing):
         return self._do("POST", "/v1/backup", {"folder": folder})
 
     def producers(self) -> dict[str, Any]:
-        """The socket at which producers on the service's machine connect; see `headgate.connect`."""
+        """The socket at which producers on the service's machine connect, and the port for others; see `headgate.connect`."""
         return self._get("/v1/producers")
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from headgate.config.durations import DURATION_HINT, parse_duration
 from headgate.config.fields import Count, CountOrNone, Duration, Name, Settings, Size, differ_without_case, refuse
 from headgate.config.gateway import GatewaySettings
 from headgate.config.platforms import SPARK, PostgresPlatformSettings
+from headgate.config.producers import ProducersSettings
 from headgate.config.scaling import ScalingSettings
 from headgate.config.service import ServiceSettings
 from headgate.config.sources import SourceSettings
@@ -177,6 +178,8 @@ class Project(Settings):
     background: BackgroundSettings = BackgroundSettings()
     gateway: GatewaySettings = GatewaySettings()
     service: ServiceSettings = ServiceSettings()
+    producers: ProducersSettings | None = None
+    """Without it producers connect from this machine only."""
     scaling: ScalingSettings | None = None
     """Without it no part grows or shrinks: each uses the slots that Spark has."""
     advising: AdvisingSettings = AdvisingSettings()

@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial, wraps
 from pathlib import Path
 from typing import ParamSpec
+from urllib.parse import urlsplit
 
 from headgate.capture.producer import ProducerSource
 from headgate.client import connect as connect_service
@@ -42,7 +43,9 @@ def _listening(opening: Callable[_Arguments, Warehouse]) -> Callable[_Arguments,
             if any(isinstance(source, ProducerSource) for source in warehouse.sources.values()):
                 address = Path(warehouse.project.storage) / INTERNAL / ADDRESS
                 roles = Roles(warehouse.project.storage)
-                server = RemoteServer(partial(LocalChannel, warehouse), address, roles=roles)
+                server = RemoteServer(
+                    partial(LocalChannel, warehouse), address, roles=roles, elsewhere=warehouse.project.producers
+                )
                 warehouse.on_close(server.close)
         except BaseException:
             warehouse.close()
@@ -71,9 +74,10 @@ def connect(
 ) -> Connection:
     """A PEP 249 connection for a program that fills tables of a producer source.
 
-    `warehouse` is an open one, a project (a file, its folder, or a dict), or the address of a service on this machine, with the
+    `warehouse` is an open one, a project (a file, its folder, or a dict), or the address of a service, with the
     `token` of a role that can produce. Of a project, the process that has its warehouse open is asked, which the same user runs;
-    if none has, this one opens it, and closes it with the connection. `source` is needed when the project has
+    if none has, this one opens it, and closes it with the connection. That process may be on another machine if the
+    project has `producers` and both reach the storage at the same path. `source` is needed when the project has
     several sources of type producer. Scalar INSERTs into `tables` are buffered, everything else goes to the warehouse. `policy`
     says when readers see what was committed (at once), `durable` whether a commit waits for the disk. With `part`, a
     transaction that another connection began and a number, the commit puts that part of it.
@@ -111,7 +115,9 @@ def _channel(
         return LocalChannel(warehouse, source, who, flushed), None
     if isinstance(warehouse, str) and warehouse.startswith(("http://", "https://")):
         with connect_service(warehouse, token) as service:
-            return RemoteChannel(Address(service.producers()["socket"], token or ""), source, flushed), None
+            told = service.producers()
+            elsewhere = (urlsplit(warehouse).hostname or "", told["port"]) if told["port"] else None
+            return RemoteChannel(Address(told["socket"], token or "", elsewhere), source, flushed), None
     address = Path(load_project(warehouse).storage) / INTERNAL / ADDRESS
     if address.exists():
         # A process that died leaves its address behind.

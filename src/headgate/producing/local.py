@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -121,6 +122,10 @@ class LocalChannel:
     def open_segment(self) -> OpenSegment:
         """A new segment, for a producer in another process."""
         return self._source.log.open_segment()
+
+    def reserve_segment(self) -> Path:
+        """The path of one for a producer on another machine."""
+        return self._source.log.reserve_segment()
 
     def seal_segments(self, names: Collection[str]) -> None:
         """Says that nothing more is added to these segments."""

@@ -1,7 +1,8 @@
-"""A producer's way to a warehouse that another process of this machine has open; no Spark runs here.
+"""A producer's way to a warehouse that another process has open; no Spark runs here.
 
 Rows go into segments that this process writes (`block_writer`); the warehouse hands it the open files, so that it need not reach
-the storage itself, and commits references to what it wrote, lazy commits too: readers see those when the warehouse lets them.
+the storage itself, and commits references to what it wrote, lazy commits too: readers see those when the warehouse lets them. On
+another machine the process makes those files itself, in the storage.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
-from headgate.capture.block_writer import BlockWriter, OpenSegment
+from headgate.capture.block_writer import BlockWriter, OpenSegment, create_segment
+from headgate.capture.durable import full_disk_is_named
 from headgate.capture.source import SourceTable
-from headgate.errors import DefiniteError, Location, TransientError
+from headgate.errors import DefiniteError, EnvironmentProblem, Location, TransientError
 from headgate.producing.remote_values import (
     PROTOCOL,
     Address,
@@ -135,9 +137,20 @@ class RemoteChannel:
             self._writer.close()
 
     def _open_segment(self) -> OpenSegment:
-        say(self._wire, {"call": "segment"})
+        say(self._wire, {"call": "segment", "is_near": self._is_near})
         name = self._answer(self._wire)
-        return OpenSegment(name, hear_file(self._wire))
+        if self._is_near:
+            return OpenSegment(name, hear_file(self._wire))
+        path = Path(name)
+        try:
+            with full_disk_is_named(path.parent):
+                return create_segment(path.parent, path.name)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"the warehouse's storage cannot be written from this machine: {error.strerror}",
+                where=Location(str(path.parent)),
+                hint="mount the storage at the same path as on the warehouse's machine, for the same user",
+            ) from error
 
     def _write(self, rows: Iterable[tuple[str, pa.RecordBatch]], durable: bool, message: Message) -> Any:
         """Writes rows into this producer's segment, and tells the warehouse where they are."""
@@ -197,7 +210,7 @@ class RemoteChannel:
 
     def _connect(self, address: Address, source: str | None) -> Connection:
         try:
-            wire = Client(address.socket, "AF_UNIX")
+            wire, self._is_near = address.connect()
             who = f"process {os.getpid()} on {socket.gethostname()}"
             say(wire, {"key": address.key, "protocol": PROTOCOL, "source": source, "who": who})
         except (OSError, Gone) as error:

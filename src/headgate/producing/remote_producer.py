@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -43,6 +44,10 @@ class ServedChannel(Channel, Protocol):
 
     def open_segment(self) -> OpenSegment:
         """A new segment for the producer."""
+        ...
+
+    def reserve_segment(self) -> Path:
+        """The path of one for a producer on another machine, which makes the file itself."""
         ...
 
     def seal_segments(self, names: Collection[str]) -> None:
@@ -130,7 +135,7 @@ class RemoteProducer:
         channel = self._channel
         match message["call"]:
             case "segment":
-                return channel.open_segment()
+                return channel.open_segment() if message["is_near"] else self._reserved()
             case "commit":
                 puts = self._puts(message)
                 return self._written(channel.commit_blocks(puts, durable=message["durable"], lazy=message["lazy"]))
@@ -170,6 +175,12 @@ class RemoteProducer:
             case "close":
                 return self.detach()
         raise ValueError(f"there is no call {message['call']}")
+
+    def _reserved(self) -> str:
+        """The path of a segment that the producer makes itself."""
+        path = self._channel.reserve_segment()
+        self._segments.append(path.name)
+        return str(path)
 
     def _puts(self, message: Message) -> list[Put]:
         return puts_from_json(message["blocks"], self._segments)

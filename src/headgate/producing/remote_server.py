@@ -1,8 +1,9 @@
-"""Lets producers in other processes of this machine write to the warehouse.
+"""Lets producers in other processes write to the warehouse: of this machine, and of others if the project says where.
 
 Whoever connects shows the secret of the address file, which only this user can read, or the token of a role that can produce; without
-roles the socket lies in a folder that only this user can enter. Every connection has a thread of its own, from its first byte on, so
-that one that stalls holds nobody up; of those that have not shown anything yet there are only so many.
+roles the socket lies in a folder that only this user can enter. Producers on other machines find the address file in the
+storage. Every connection has a thread of its own, from its first byte on, so that one that stalls holds nobody up; of those that
+have not shown anything yet there are only so many.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from headgate.config.producers import ProducersSettings
 from headgate.errors import ConfigError, DefiniteError, EnvironmentProblem, HeadgateError, TransientError
 from headgate.producing.remote_producer import MakeChannel, RemoteProducer
 from headgate.producing.remote_values import (
@@ -33,6 +36,7 @@ from headgate.producing.remote_values import (
     error_to_json,
     hang_up,
     hear,
+    keep_alive,
     say,
 )
 from headgate.warehouse.roles import Role, Roles
@@ -52,6 +56,7 @@ class RemoteServer:
         address_file: Path,
         *,
         roles: Roles | None = None,
+        elsewhere: ProducersSettings | None = None,
         patience: timedelta = timedelta(seconds=10),
     ) -> None:
         self._make_channel = make_channel
@@ -60,22 +65,29 @@ class RemoteServer:
         self._folder = Path(tempfile.mkdtemp(prefix="headgate-"))
         self._patience = patience.total_seconds()
         self._address = Address(str(self._folder / "socket"), secrets.token_hex(32))
+        self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
         self._is_closed = False
         self._wires: dict[threading.Thread, Connection] = {}
         self._unknown: set[threading.Thread] = set()
         """Connections whose secret has not been seen yet."""
         self._producers: set[RemoteProducer] = set()
-        self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._listen()
+            if elsewhere is not None:
+                self._address = replace(self._address, elsewhere=self._listen_elsewhere(elsewhere))
             self._address.write(address_file)
         except BaseException:
-            self._socket.close()
+            for each in self._sockets:
+                each.close()
             shutil.rmtree(self._folder)
             raise
-        self._accepting = threading.Thread(target=self._accept, name="headgate-producers", daemon=True)
-        self._accepting.start()
+        self._accepting = [
+            threading.Thread(target=self._accept, args=(each,), name="headgate-producers", daemon=True)
+            for each in self._sockets
+        ]
+        for thread in self._accepting:
+            thread.start()
 
     def close(self) -> None:
         """Gives the producers' tables back, and disappears. May be called again."""
@@ -87,10 +99,11 @@ class RemoteServer:
         with suppress(HeadgateError):
             if Address.read(self._address_file) == self._address:
                 self._address_file.unlink()
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._accepting.join()
-        self._socket.close()
+        for each, thread in zip(self._sockets, self._accepting, strict=True):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            each.close()
         for producer in producers:
             producer.stop()
         self._end_connections()
@@ -102,17 +115,32 @@ class RemoteServer:
                 f"the path {self._address.socket} is too long for a socket",
                 hint="set the environment variable TMPDIR to a folder with a shorter path",
             )
-        self._socket.bind(self._address.socket)
+        here = socket.socket(socket.AF_UNIX)
+        self._sockets.append(here)
+        here.bind(self._address.socket)
         if self._roles is not None:
             # Other users can reach the socket, but see nothing else that lies beside it.
             Path(self._address.socket).chmod(0o666)
             self._folder.chmod(0o711)
-        self._socket.listen(128)
+        here.listen(128)
 
-    def _accept(self) -> None:
+    def _listen_elsewhere(self, settings: ProducersSettings) -> tuple[str, int]:
+        """Listens to other machines; gives the host and port that they are told."""
+        try:
+            found = socket.create_server((settings.host, settings.port), backlog=128)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"producers cannot connect at {settings.host}:{settings.port}: {error.strerror}",
+                hint="change `producers` in the project file; port 0 takes a free one",
+            ) from error
+        self._sockets.append(found)
+        is_any = settings.host in ("0.0.0.0", "")
+        return socket.gethostname() if is_any else settings.host, int(found.getsockname()[1])
+
+    def _accept(self, listening: socket.socket) -> None:
         while True:
             try:
-                connection, _ = self._socket.accept()
+                connection, _ = listening.accept()
             except OSError:
                 if self._is_closed:
                     return
@@ -121,7 +149,10 @@ class RemoteServer:
                 continue
             # Whoever says nothing in time, or stops within a message, is sent away.
             _wait_at_most(connection, self._patience)
+            is_near = connection.family == socket.AF_UNIX
             wire = Connection(connection.detach())
+            if not is_near:
+                keep_alive(wire)
             thread = threading.Thread(target=self._serve, args=(wire,), name="headgate-producer", daemon=True)
             with self._lock:
                 has_room = len(self._unknown) < _MOST_UNKNOWN

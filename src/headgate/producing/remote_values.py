@@ -1,4 +1,4 @@
-"""How a producer in another process and the warehouse talk: messages over a Unix domain socket, and what they hold.
+"""How a producer in another process and the warehouse talk: messages over a socket, and what they hold.
 
     JSON, then the rows that belong to it as Arrow IPC, each with its length (`multiprocessing.connection` frames them)
 
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Client, Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +30,7 @@ from headgate.capture.frames import Block, decode_rows, encode_rows
 from headgate.capture.source import SourceTable
 from headgate.errors import DefiniteError, EnvironmentProblem, HeadgateError, Location
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Changes whenever the messages do."""
 HELLO_BYTES = 64 << 10
 """What a message may have before its sender is known."""
@@ -50,6 +50,16 @@ class Address:
     socket: str
     key: str = field(repr=False)
     """The secret of the server, or the token of a role that can produce."""
+    elsewhere: tuple[str, int] | None = None
+    """Host and port for producers on other machines."""
+
+    def connect(self) -> tuple[Connection, bool]:
+        """A connection, and whether the server is on this machine."""
+        if self.elsewhere is None or Path(self.socket).exists():
+            return Client(self.socket, "AF_UNIX"), True
+        wire = Client(self.elsewhere, "AF_INET")
+        keep_alive(wire)
+        return wire, False
 
     def write(self, file: Path) -> None:
         """Puts the file in place whole; only its owner can read it."""
@@ -63,7 +73,9 @@ class Address:
     @staticmethod
     def read(file: Path) -> Address:
         try:
-            return Address(**json.loads(file.read_text()))
+            content = json.loads(file.read_text())
+            host_and_port = content.get("elsewhere")
+            return Address(content["socket"], content["key"], host_and_port and tuple(host_and_port))
         except FileNotFoundError:
             raise closed_warehouse(file) from None
         except OSError as error:
@@ -72,7 +84,7 @@ class Address:
                 where=Location(str(file)),
                 hint="run the producer as the user who runs the warehouse",
             ) from error
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise EnvironmentProblem(
                 "this file does not hold the address of a warehouse", where=Location(str(file)), hint="give another one"
             ) from None
@@ -162,6 +174,17 @@ def hear_file(connection: Connection) -> int:
     """The open file that comes next."""
     with _GoneIfItFails(connection):
         return int(recv_handle(connection))
+
+
+def keep_alive(connection: Connection) -> None:
+    """Of a connection between machines: one that has vanished is noticed, and small messages go at once."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
 def hang_up(connection: Connection, how: int = socket.SHUT_RDWR) -> None:

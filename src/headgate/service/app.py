@@ -285,7 +285,8 @@ class Service:
         file = Path(self.opened().project.storage) / INTERNAL / ADDRESS
         if not file.exists():
             raise NotFound("the warehouse has no tables that producers fill", hint="add a source of type producer")
-        return JSONResponse({"socket": Address.read(file).socket})
+        address = Address.read(file)
+        return JSONResponse({"socket": address.socket, "port": address.elsewhere[1] if address.elsewhere else None})
 
     def metrics(self, request: Request) -> Response:
         page, content_type = self.registry.page(request.headers.get("accept", ""))

@@ -296,7 +296,11 @@ def _paths() -> Schema:
         "/v1/load": {"get": loads, "post": load_first},
         "/v1/queue": {"post": queue},
         BACKUP: {"post": backup},
-        "/v1/producers": {"get": _operation("The socket of this machine at which producers connect.", 404, 503)},
+        "/v1/producers": {
+            "get": _operation(
+                "The socket of this machine at which producers connect, and the port for those on others.", 404, 503
+            )
+        },
         "/metrics": {
             "get": _text(
                 "Metrics in Prometheus' text format 0.0.4, or OpenMetrics if the Accept header asks for it.", 503
