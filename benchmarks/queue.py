@@ -5,6 +5,7 @@ Rows have about 1 KB and cannot be compressed. The queue syncs every batch to th
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -16,10 +17,11 @@ from benchmarks.queue_balance import balance_figures
 from benchmarks.queue_plot import draw_balance, draw_latency
 from benchmarks.queue_sides import DeltaQueue, Elastic, rows_of, stored, written
 from benchmarks.queue_writers import writers_figures
-from benchmarks.report import OUTPUT, in_turns, median, parse_scale, publish, say, seconds
+from benchmarks.report import OUTPUT, SCALES, in_turns, median, publish, say, seconds
 
 Sides = dict[str, Elastic | DeltaQueue]
 
+PARTS = ("enqueue", "dequeue", "writers", "balance")
 BATCHES = {"tiny": 60, "small": 400, "full": 2000}
 ROWS = {"tiny": 100, "small": 250, "full": 1000}
 PENDING = {"tiny": 20, "small": 60, "full": 200}
@@ -107,29 +109,46 @@ def dequeue_figures(folder: Path, pending: int, rows: int, rounds: int) -> dict[
     }
 
 
+def all_writers_figures(folder: Path, scale: str) -> dict[str, object]:
+    """Producers in other processes, with commits of the usual size and of others."""
+    rows, rounds = WRITER_ROWS[scale], ROUNDS[scale]
+    results: dict[str, object] = {}
+    for size in (rows, *OTHER_ROWS):
+        place = folder / str(size)
+        place.mkdir(parents=True)
+        found = writers_figures(place, COMMITS[scale] * rows // size, size, rounds)
+        if size == rows:
+            results |= found
+        else:
+            names = ("owner_cpu_share", "owner_cpu_ms_per_commit")
+            results |= {f"{name}_with_{size}_rows": found[name] for name in names}
+    return results
+
+
 def main() -> None:
-    scale = parse_scale(__doc__ or "")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    given = parser.parse_args()
+    scale = given.scale
     rows, rounds = ROWS[scale], ROUNDS[scale]
+    results: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as place:
         folder = Path(place)
-        say("enqueueing")
-        results, times = enqueue_figures(folder / "enqueue", BATCHES[scale], rows)
-        say("dequeueing")
-        results |= dequeue_figures(folder / "dequeue", PENDING[scale], rows, rounds)
-        say("writers in other processes")
-        (folder / "writers").mkdir()
-        results |= writers_figures(folder / "writers", COMMITS[scale], WRITER_ROWS[scale], rounds)
-        for size in OTHER_ROWS:
-            (folder / str(size)).mkdir()
-            found = writers_figures(folder / str(size), COMMITS[scale] * WRITER_ROWS[scale] // size, size, rounds)
-            results |= {
-                f"{name}_with_{size}_rows": found[name] for name in ("owner_cpu_share", "owner_cpu_ms_per_commit")
-            }
-        say("balance")
-        balance, course, load = balance_figures(folder / "balance", *BALANCE[scale])
-        results |= balance
-    draw_balance(OUTPUT / "queue_balance.png", course, load)
-    draw_latency(OUTPUT / "queue_latency.png", times)
+        for part in given.parts:
+            say(part)
+            match part:
+                case "enqueue":
+                    found, times = enqueue_figures(folder / part, BATCHES[scale], rows)
+                    draw_latency(OUTPUT / "queue_latency.png", times)
+                case "dequeue":
+                    found = dequeue_figures(folder / part, PENDING[scale], rows, rounds)
+                case "writers":
+                    found = all_writers_figures(folder / part, scale)
+                case _:
+                    found, course, load = balance_figures(folder / part, *BALANCE[scale])
+                    draw_balance(OUTPUT / "queue_balance.png", course, load)
+            results |= found
     publish("queue", scale, results, TARGETS)
 
 
