@@ -59,14 +59,15 @@ def test_eight_producers_and_a_reader_that_sees_every_acknowledged_commit(tmp_pa
         heard = [threading.Thread(target=listen, args=each) for each in enumerate(children)]
         for thread in heard:
             thread.start()
-        is_over = False
+        is_over = is_released = False
         while not is_over:
             is_over = not any(thread.is_alive() for thread in heard)
             before = list(acknowledged)
             with warehouse.sql("SELECT p, n FROM totals", max_staleness="0s") as answer:
                 seen = {row["p"]: row["n"] for row in answer.to_arrow().to_pylist()}
             between.add(sum(before))
-            if before == [half] * PRODUCERS:
+            if before == [half] * PRODUCERS and not is_released:
+                is_released = True
                 for child in children:
                     assert child.stdin is not None
                     child.stdin.write("\n")
