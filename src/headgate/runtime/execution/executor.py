@@ -82,6 +82,11 @@ class Executor:
         self._pauses = 0
         self._running: dict[tuple[str, Ranges], StageInput] = {}
         """By the stage's name and the ranges what it works on now."""
+        self._stages: dict[str, Stage] = {}
+        """All of them in order, and by table those that read it; they change only inside `paused`."""
+        self._readers: dict[str, list[str]] = {}
+        self._unseen: set[str] = set()
+        """Stages that may be able to go on: to be looked at."""
         self._closed = False
         self._most_stages = MOST_STAGES
         self.executions = 0
@@ -138,6 +143,7 @@ class Executor:
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         """Asks for the tables and waits until they are at the job or cannot get there, or nobody waits any more."""
+        tables = frozenset(tables)
         self.want(tables, upto, keys)
         self._signal.wait_until(lambda: self._closed or is_cancelled() or not self._moving(tables, upto, keys))
 
@@ -147,6 +153,9 @@ class Executor:
         rowless: dict[str, Ranges] = {}
         moving = False
         with self._changed:
+            if any(name in tables and self._tables.get(name).through < upto for name, _ in self._running):
+                # Who waits looks whenever a stage has ended: what is on its way is not looked at each time.
+                return True
             for stage, number in self._behind(tables, upto, keys):
                 aligned = aligned_of(stage)
                 if stage.name not in rowless:
@@ -162,7 +171,7 @@ class Executor:
                     moving = True
             if moving and not (self._running or self._pauses or self._closed):
                 # A job that was closed since has what kept it back.
-                self._start()
+                self._start_all()
         return moving
 
     def is_wanted(self, stage: str) -> bool:
@@ -277,19 +286,52 @@ class Executor:
     def _notify(self) -> None:
         """Starts the stages that can go on, and has waiting queries look again; called with the lock held."""
         if not self._closed and not self._pauses:
-            self._start()
+            self._start_all()
         self._changed.notify_all()
         self._signal.notify()
 
+    def _start_all(self) -> None:
+        """Starts all stages that can go on; called with the lock held."""
+        self._stages = {stage.name: stage for stage in self._flows.stages()}
+        self._readers = {}
+        for name, stage in self._stages.items():
+            for read in stage.inputs:
+                self._readers.setdefault(read, []).append(name)
+        self._unseen = set(self._stages)
+        self._start()
+
+    def _start_after(self, moved: Collection[Stage]) -> None:
+        """Starts those of the stages that moved, and of those that read them, that can go on; called with the lock held.
+
+        What others need has not changed: with many flows, few are looked at.
+        """
+        if self._closed or self._pauses:
+            return
+        if any(zone_of(stage) is not None for stage in moved):
+            self._start_all()
+            return
+        for stage in moved:
+            self._unseen.update((stage.name, *self._readers.get(stage.name, ())))
+        self._start()
+        if not self._running:
+            # Jobs may have been closed, or first rows been read, for others meanwhile.
+            self._start_all()
+
     def _start(self) -> None:
+        """Starts those that are to be looked at and can go on, as many as may run."""
         busy = sum(each.rows > 0 for each in self._running.values())
         ready: list[tuple[Stage, Ranges, JobId]] = []
         idle: list[tuple[Stage, Ranges, JobId]] = []
-        for stage in self._flows.stages():
-            while busy < self._most_stages and (reach := self._reach(stage)) is not None:
-                found = self._running[stage.name, reach[0]] = self._input(within(stage, reach[0]), reach[1])
+        for name, stage in self._stages.items():
+            if name not in self._unseen:
+                continue
+            while busy < self._most_stages and (reach := self._reach(name, stage)) is not None:
+                found = self._running[name, reach[0]] = self._input(within(stage, reach[0]), reach[1])
                 (ready if found.rows else idle).append((stage, *reach))
                 busy += found.rows > 0
+            if busy >= self._most_stages:
+                break
+            self._unseen.discard(name)
         weights = zone_aware(list(self._running.values())) if ready else {}
         alongside = tuple(name for (name, _), each in self._running.items() if each.rows)
         for stage, ranges, end in ready:
@@ -298,8 +340,8 @@ class Executor:
             # What nothing has changed for takes less than starting it.
             self._threads.submit(partial(self._work, idle))
 
-    def _reach(self, stage: Stage) -> tuple[Ranges, JobId] | None:
-        running = {number for name, ranges in self._running if name == stage.name for number in ranges}
+    def _reach(self, name: str, stage: Stage) -> tuple[Ranges, JobId] | None:
+        running = {number for each, ranges in self._running if each == name for number in ranges}
         return self._reaches.reach(stage, running)
 
     def _work(
@@ -333,7 +375,9 @@ class Executor:
                         self._wanted.failed(stage, reach, failed, healing)
                     del self._running[stage.name, ranges]
                 self.executions += len(stages)
-                self._notify()
+                self._start_after([stage for stage, _, _ in stages])
+                self._changed.notify_all()
+                self._signal.notify()
 
     def _input(self, stage: Stage, reach: JobId) -> StageInput:
         """What the stage can work on now; called with the lock held."""
@@ -356,7 +400,8 @@ class Executor:
                 if batch.has_views:
                     # The table is there: nobody waits until the views of the batch are dropped.
                     with self._changed:
-                        self._notify()
+                        self._start_after([stage])
+                        self._signal.notify()
         finally:
             choice = self.ways.last.get(stage.name)
             choice = None if choice is before else choice
