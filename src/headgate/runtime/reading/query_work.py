@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from headgate.errors import Cancelled, SparkLost
 from headgate.runtime.spark.gates import GateClosed
 from headgate.runtime.spark.health import SparkHealth
-from headgate.runtime.spark.pools import POOL_PROPERTY, QUERIES
+from headgate.runtime.spark.pools import QUERIES, use_pool
 from headgate.runtime.spark.threads import DaemonThreads
 
 ENDING_SECONDS = 10.0
@@ -182,7 +182,7 @@ class QueryWork:
             raise
 
     def _prepare(self) -> None:
-        self._context.setLocalProperty(POOL_PROPERTY, QUERIES)
+        use_pool(self._context, QUERIES)
         self._context.setInterruptOnCancel(True)
 
     def _tagged(self, work: Callable[[], Found], tag: str) -> Found:

@@ -36,7 +36,7 @@ from headgate.config.scaling import Distribution
 from headgate.delta.events import SEQUENCE
 from headgate.errors import HeadgateError, TransientError
 from headgate.runtime.spark.environment import private_files
-from headgate.runtime.spark.pools import EXTRACT, POOL_PROPERTY
+from headgate.runtime.spark.pools import EXTRACT, use_pool
 
 MOST_TASKS = 16
 """Sessions that a load may open at the source, however large the cluster is."""
@@ -123,7 +123,7 @@ class _SparkJob(threading.Thread):
         try:
             # The name is random, hence unique.
             self._context.setJobGroup(self.name, "reading source tables", interruptOnCancel=True)
-            self._context.setLocalProperty(POOL_PROPERTY, EXTRACT)
+            use_pool(self._context, EXTRACT)
             self._context.parallelize(self.numbers, len(self.numbers)).foreachPartition(self._share)
         except Exception as error:
             self._failure = error

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from headgate.runtime.spark.entered_rows import EnteredRows
 from headgate.runtime.spark.kept_plans import KeptPlans, ReadyQuery
-from headgate.runtime.spark.pools import POOL_PROPERTY
+from headgate.runtime.spark.pools import use_pool, used_pool
 from headgate.runtime.spark.threads import DaemonThreads
 
 MOST_TOGETHER = 16
@@ -32,7 +32,7 @@ MOST_TOGETHER = 16
 class _WaitingQuery:
     text: str
     part: ReadyQuery
-    pool: str | None
+    pool: str
     rows: Future[pa.Table] = field(default_factory=Future)
 
 
@@ -42,8 +42,8 @@ class Collector:
     def __init__(self, session: SparkSession, planning: SparkSession) -> None:
         """Queries are read as text in `session`; `planning` has no other use than keeping plans."""
         self.session = session
-        self.rows = EnteredRows(session)
         self._plans = KeptPlans(planning)
+        self.rows = EnteredRows(session, self._plans.forget)
         self._lock = threading.Lock()
         self._waiting: deque[_WaitingQuery] = deque()
         self._at_work = 0
@@ -61,7 +61,7 @@ class Collector:
         part = None if alone else self._ready(text)
         if part is None:
             return self._as_text(text)
-        request = _WaitingQuery(text, part, self.session.sparkContext.getLocalProperty(POOL_PROPERTY))
+        request = _WaitingQuery(text, part, used_pool(self.session.sparkContext))
         with self._lock:
             self._waiting.append(request)
             if self._at_work < self._most_at_work:
@@ -87,7 +87,7 @@ class Collector:
     def _work(self) -> None:
         while requests := self._next():
             try:
-                self.session.sparkContext.setLocalProperty(POOL_PROPERTY, requests[0].pool)  # type: ignore[arg-type]
+                use_pool(self.session.sparkContext, requests[0].pool)
                 self._run(requests)
             except BaseException as error:
                 # Spark may be dead; nobody may wait for good.

@@ -7,7 +7,11 @@ is one pool per weight and a stage picks one per execution. Stages in one pool s
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from weakref import ref
+
+from pyspark import SparkContext
 
 WEIGHTS = (1, 2, 4, 8, 16, 32)
 QUERIES = "headgate-queries"
@@ -19,11 +23,30 @@ QUERY_WEIGHT = 32
 QUERY_SHARE = 1
 """Slots that queries get before weights count: one that waits has the next that is free, however much maintenance runs."""
 MAINTENANCE_WEIGHT = 16
-"""Of Spark's default pool: what maintenance does that is no stage, such as folding and building."""
+"""Of Spark's default pool."""
+DEFAULT = "default"
+"""Spark's own pool: what maintenance does that is no stage, such as folding and building."""
 POOL_PROPERTY = "spark.scheduler.pool"
 """The local property of a thread that names its pool."""
 ALLOCATION_FILE = "spark.scheduler.allocation.file"
 """The setting that names the file of `write_allocations`."""
+
+
+_thread = threading.local()
+
+
+def use_pool(context: SparkContext, name: str) -> None:
+    """Has the Spark jobs of the calling thread go into a pool, of which Spark is told only when it is another one than before."""
+    known: ref[SparkContext] | None = getattr(_thread, "context", None)
+    if known is None or known() is not context or _thread.pool != name:
+        context.setLocalProperty(POOL_PROPERTY, name)
+        _thread.context, _thread.pool = ref(context), name
+
+
+def used_pool(context: SparkContext) -> str:
+    """The pool of the calling thread."""
+    known: ref[SparkContext] | None = getattr(_thread, "context", None)
+    return str(_thread.pool) if known is not None and known() is context else DEFAULT
 
 
 def pool(weight: int) -> str:
@@ -35,7 +58,7 @@ def allocations() -> str:
     shares = {
         QUERIES: (QUERY_WEIGHT, QUERY_SHARE),
         EXTRACT: (MAINTENANCE_WEIGHT, 0),
-        "default": (MAINTENANCE_WEIGHT, 0),
+        DEFAULT: (MAINTENANCE_WEIGHT, 0),
         **{pool(weight): (weight, 0) for weight in WEIGHTS},
     }
     pools = "".join(

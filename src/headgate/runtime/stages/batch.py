@@ -21,7 +21,7 @@ from headgate.dataflow.sharing import SharedPart
 from headgate.delta.changes import JOB, WEIGHT, JobId
 from headgate.ranges.range_map import Ranges
 from headgate.runtime.evaluation.shared_parts import SharedParts
-from headgate.runtime.spark.pools import POOL_PROPERTY
+from headgate.runtime.spark.pools import use_pool
 from headgate.runtime.spark.scratch import Scratch
 from headgate.runtime.spark.sessions import SparkSessions
 from headgate.runtime.spark.views import LazyView
@@ -163,7 +163,7 @@ class BatchFactory:
     ) -> Iterator[Batch]:
         """A batch, whose Spark jobs go into a pool of Spark's scheduler if one is named."""
         if pool is not None:
-            self.sessions.context.setLocalProperty(POOL_PROPERTY, pool)
+            use_pool(self.sessions.context, pool)
         batch, failed = Batch(self, alongside=alongside, parts=parts), True
         try:
             yield batch

@@ -32,8 +32,7 @@ from headgate.delta.changes import COMMIT_AT, JOB, POSITION, WEIGHT, JobId
 from headgate.delta.events import DELETE, OP, SEQUENCE, UPSERT
 from headgate.errors import ConfigError, DefiniteError, FlowFailed
 from headgate.runtime.rows import chains
-from headgate.runtime.spark.pools import POOL_PROPERTY
-from headgate.runtime.spark.pools import pool as pool_of
+from headgate.runtime.spark.pools import use_pool, used_pool
 from headgate.runtime.spark.retrying import retried
 from headgate.runtime.spark.types import parse_type
 from headgate.runtime.stages.batch import Batch
@@ -209,10 +208,10 @@ class ProcedureStage:
             yield from ((job, self._called(job, batch)) for job in jobs)
             return
         context = batch.factory.sessions.context
-        weight = context.getLocalProperty(POOL_PROPERTY) or pool_of(1)
+        name = used_pool(context)
 
         def called(job: JobId) -> _Made:
-            context.setLocalProperty(POOL_PROPERTY, weight)
+            use_pool(context, name)
             return self._called(job, batch)
 
         waiting: deque[tuple[JobId, Future[_Made]]] = deque()
