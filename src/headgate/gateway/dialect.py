@@ -39,6 +39,7 @@ _REFUSED: Mapping[type[exp.Expr], str] = {
 
 
 _PLAIN_TEXT = re.compile(r"select\s[\w\s.,*=<>()]+", re.ASCII | re.IGNORECASE)
+_WHOLE_NUMBER = re.compile(r"\b\d{1,18}\b", re.ASCII)
 _PLAIN_CLAUSES = frozenset(("expressions", "from_", "where", "limit"))
 _PLAIN_PARTS = frozenset(("this", "table", "db", "alias"))
 _PLAIN_NODES = frozenset(
@@ -133,10 +134,17 @@ def _offset(text: str, line: object, column: object, near: str) -> int | None:
     return min(len(text), max(0, sum(len(each) + 1 for each in lines[: line - 1]) + column - len(near)))
 
 
-def is_same_in_spark(tree: exp.Expr, text: str) -> bool:
-    """Whether a query means the same as it is written: columns of tables picked by comparisons with whole numbers, without quotes or
-    capital letters in names. So are most small queries, of whose time translating would take a tenth."""
-    if _PLAIN_TEXT.fullmatch(text) is None or not isinstance(tree, exp.Select):
+def plain_shape(text: str) -> str | None:
+    """The text with 0 in place of whole numbers, if it has no quotes, comments or signs that mean something else to Spark; None
+    otherwise."""
+    return _WHOLE_NUMBER.sub("0", text) if _PLAIN_TEXT.fullmatch(text) else None
+
+
+def is_same_in_spark(tree: exp.Expr) -> bool:
+    """Whether a query that has a plain shape means the same as it is written: columns of tables picked by comparisons with whole
+    numbers, without capital letters in names. So are most small queries, of whose time translating would take a tenth. All queries
+    of one shape are alike in that."""
+    if not isinstance(tree, exp.Select):
         return False
     if not all(isinstance(each, exp.Column | exp.Star) for each in tree.expressions):
         return False
@@ -150,7 +158,7 @@ def _is_plain(node: exp.Expr) -> bool:
         case exp.Identifier():
             return node.this == node.this.lower()  # type: ignore[no-any-return]
         case exp.Literal():
-            return node.name.isdigit()
+            return _WHOLE_NUMBER.fullmatch(node.name) is not None
         case exp.Table() | exp.Column():
             has = {name for name, value in node.args.items() if value}
             return has <= _PLAIN_PARTS and node.db.lower() != FLOWS_SCHEMA

@@ -65,6 +65,11 @@ class Transactions:
             return "I"
         return "E" if self.open.has_failed else "T"
 
+    @property
+    def defines(self) -> bool:
+        """Whether flows wait for COMMIT."""
+        return self.open is not None and bool(self.open.definitions)
+
     def failed(self) -> None:
         """A statement failed: of a transaction nothing more is done."""
         if self.open is not None:
