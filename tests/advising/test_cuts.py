@@ -11,7 +11,6 @@ import pytest
 from headgate.advising.costs import NEVER, CostFragment, Operator
 from headgate.advising.cuts import all_cuts, choose, useful_cuts
 from headgate.advising.moving import Moving, MovingSettings, decide
-from headgate.advising.placing import PlaceCost, place, placement_rate
 from headgate.advising.swaps import choose_with_swaps, may_swap, orders
 from tests.seed import SEED
 
@@ -178,12 +177,3 @@ def test_a_result_moves_only_for_a_gain_that_lasts_and_pays() -> None:
         state, why = decide(once, settings, gain, choice, 10, building)
         assert state.current == () and reason in why
     assert decide(Moving(("a",)), settings, 0.9, choice, 10, 5)[1] == "the cut in use is the best one"
-
-
-def test_a_result_is_placed_where_its_changes_are_cheaper_to_bring_than_all_of_it() -> None:
-    here = PlaceCost("spark", 5, transfer=10, following=2)
-    there, full = PlaceCost("serving", 8, transfer=0.5, following=2), PlaceCost("other", 8, 0.1, 2, is_full=True)
-    assert math.isclose(placement_rate(here, there), 12 / 2.5)
-    assert place(here, [there, full]) is there
-    assert place(here, [full]) is here
-    assert place(here, [there], space=10) is here
