@@ -201,6 +201,7 @@ SELECT count(*) FILTER (WHERE x > 1), sum(x), avg(x)::numeric(10,4), min(x), max
 SELECT bool_and(x > 0), bool_or(x > 3), every(x > 1) FROM generate_series(1, 3) g(x)
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY x) FROM generate_series(1, 4) g(x)
 SELECT stddev_samp(x)::numeric(10,6), variance(x)::numeric(10,6) FROM generate_series(1, 4) g(x)
+SELECT count(*), sum(x), min(x), max(x) FROM generate_series(20000, -20000, -3) g(x)
 SELECT count(DISTINCT x % 2) FROM generate_series(1, 4) g(x)
 SELECT x % 2 AS odd, count(*) FROM generate_series(1, 5) g(x) GROUP BY 1 ORDER BY 1
 SELECT x % 2, sum(x) FROM generate_series(1, 5) g(x) GROUP BY x % 2 HAVING sum(x) > 6 ORDER BY 1

@@ -45,7 +45,17 @@ def psql(shop: Shop, *commands: str) -> str:
 @needs_psql
 def test_psql_describes_tables(shop: Shop) -> None:
     told = psql(
-        shop, r"\d sales_per_item", r"\d+ shop.items", r"\dt shop.*", r"\dm", r"\dn", r"\l", r"\du", r"\df", r"\di *.*"
+        shop,
+        r"\d sales_per_item",
+        r"\d+ shop.items",
+        r"\dt shop.*",
+        r"\dm",
+        r"\dn",
+        r"\l",
+        r"\du",
+        r"\df",
+        r"\di *.*",
+        r"\sv top_items",
     )
     assert 'Materialized view "public.sales_per_item"' in told
     assert '"sales_per_item_key" UNIQUE, btree (item)' in told
@@ -53,6 +63,7 @@ def test_psql_describes_tables(shop: Shop) -> None:
     assert '"items_pkey" PRIMARY KEY, btree (id)' in told
     assert "timestamp with time zone" in told and "numeric(10,2)" in told and "text[]" in told
     assert "top_items      | materialized view" in told
+    assert "JOIN sales_per_item s ON s.item = i.id" in told
 
 
 @needs_psql

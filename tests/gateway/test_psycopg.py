@@ -92,10 +92,22 @@ def test_errors_have_state_place_and_hint(connection: psycopg.Connection) -> Non
     with pytest.raises(psycopg.errors.SyntaxError) as syntax:
         connection.execute("SELECT 1 FROM FROM")
     assert syntax.value.diag.statement_position is not None
-    with pytest.raises(psycopg.errors.FeatureNotSupported):
-        connection.execute("DELETE FROM shop.items")
     with pytest.raises(psycopg.errors.DivisionByZero):
         connection.execute("SELECT 1 / (id - id) FROM shop.items")
+    for statement, state, position in (
+        ("DELETE FROM shop.items", "0A000", "1"),
+        ("CREATE INDEX i ON sales_per_item (item)", "0A000", "1"),
+        ("SELEC 1", "42601", "1"),
+        ("SELECT 1 CURRENCY BOUND soon", "42601", "10"),
+        ("SELECT name FROM shop.items GROUP BY price", "42803", "1"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT nope FROM shop.items", "42703", "38"),
+        ("CREATE MATERIALIZED VIEW v (CONSTRAINT c EXPECT (nope > 1)) AS SELECT id FROM shop.items", "42703", "50"),
+        ("DROP MATERIALIZED VIEW nothing", "42P01", None),
+    ):
+        with pytest.raises(psycopg.Error) as wrong:
+            connection.execute(statement)
+        assert (statement, wrong.value.sqlstate) == (statement, state)
+        assert (statement, wrong.value.diag.statement_position) == (statement, position)
 
 
 def test_a_failed_transaction_takes_nothing_until_its_end(shop: Shop) -> None:

@@ -423,3 +423,5 @@ def test_tables_are_told_of_inside_a_transaction_that_has_a_snapshot(connection:
         assert connection.execute("DESCRIBE shop.sales").fetchall()
         assert connection.execute("EXPLAIN SELECT * FROM shop.sales").fetchall()
         assert connection.execute("SHOW TABLES").fetchall()
+    told = "\n".join(line for (line,) in connection.execute("EXPLAIN MATERIALIZED VIEW top_items"))
+    assert "sales_per_item" in told

@@ -71,6 +71,13 @@ class Definer:
         words = Words(statement, 1)
         if words.take("SCHEMA"):
             return self._create_schema(words)
+        if words.at("INDEX") or words.at("UNIQUE", "INDEX"):
+            raise WireProblem(
+                NOT_SUPPORTED,
+                "there are no indexes: a table is read by its key and by what its files hold",
+                hint="leave them out, in dbt the config `indexes`; a table placed at a PostgreSQL has WITH (indexes = '…')",
+                at=0,
+            )
         replaces = words.take("OR", "REPLACE")
         if not words.take("MATERIALIZED", "VIEW"):
             raise WireProblem(
@@ -144,7 +151,8 @@ class Definer:
         cascades = words.take("CASCADE")
         words.take("RESTRICT")
         words.end()
-        tag = "DROP MATERIALIZED VIEW" if is_view else f"DROP {kind}"
+        kind = "MATERIALIZED VIEW" if is_view else kind
+        tag = f"DROP {kind}"
 
         def drop(work: Work) -> Done:
             gone = dict[str, None]()

@@ -88,12 +88,16 @@ _SPOKEN = (
         re.compile(r"\bthere is no function\b|\bcannot resolve routine\b|may not be called|function", re.IGNORECASE),
         UNDEFINED_FUNCTION,
     ),
+    (re.compile(r"unknown column", re.IGNORECASE), UNDEFINED_COLUMN),
+    (re.compile(r"non-aggregating expression|GROUP BY", re.IGNORECASE), "42803"),
+    (re.compile(r"data type mismatch", re.IGNORECASE), "42804"),
     (re.compile(r"division by zero", re.IGNORECASE), "22012"),
     (re.compile(r"out of range|overflow", re.IGNORECASE), "22003"),
     (re.compile(r"cannot be cast|malformed|invalid (?:input|value)", re.IGNORECASE), INVALID_TEXT),
     (re.compile(r"cannot read this SQL|syntax error", re.IGNORECASE), SYNTAX),
 )
 _WORD = re.compile(r"[\w$]+")
+_NAMED = re.compile(r"'([\w$]+)'")
 
 
 class WireProblem(HeadgateError):
@@ -116,7 +120,7 @@ def state_of(error: BaseException) -> str:
         return known
     if isinstance(error, MultipleProblems) and error.problems:
         return state_of(error.problems[0])
-    if type(error) is DefiniteError:
+    if isinstance(error, DefiniteError) and type(error) in (DefiniteError, FlowError):
         for pattern, state in _SPOKEN:
             if pattern.search(error.what):
                 return state
@@ -155,6 +159,8 @@ def notice(text: str, state: str = "00000") -> NoticeResponse:
 def _place(error: HeadgateError, sent: str, ran: str) -> int | None:
     """Where in the client's text the error is: the word that the error is at in the text that ran, if the client's has it once."""
     where = error.where
+    if isinstance(error, FlowError) and (named := _NAMED.search(error.what)) is not None:
+        return _found(named[1], sent)
     if where is None or where.file != "query" or where.line is None or where.column is None:
         return None
     lines = ran.split("\n")
@@ -166,5 +172,9 @@ def _place(error: HeadgateError, sent: str, ran: str) -> int | None:
     word = _WORD.search(ran, offset)
     if word is None or word.start() > offset + 1:
         return None
-    found = [each.start() for each in re.finditer(rf"(?<![\w$]){re.escape(word[0])}(?![\w$])", sent, re.IGNORECASE)]
-    return found[0] if found else None
+    return _found(word[0], sent)
+
+
+def _found(word: str, sent: str) -> int | None:
+    found = re.search(rf"(?<![\w$]){re.escape(word)}(?![\w$])", sent, re.IGNORECASE)
+    return None if found is None else found.start()

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
+from headgate.errors import DefiniteError
 from headgate.gateway.answers import Fetched, Followed, Result, rows_of
 from headgate.gateway.catalog.engine import Catalog
 from headgate.gateway.catalog.rewriting import Asking, is_catalog
@@ -74,7 +75,13 @@ def is_told(statement: Statement) -> bool:
 
 def split_query(text: str) -> tuple[str, FreshnessClause]:
     """A query and its tail, which says how fresh the answer must be."""
-    return split_tail(text) if _TAIL.search(text) else (text, _NO_TAIL)
+    found = _TAIL.search(text)
+    if found is None:
+        return text, _NO_TAIL
+    try:
+        return split_tail(text)
+    except DefiniteError as error:
+        raise WireProblem(SYNTAX, error.what, hint=error.advice, at=found.start()) from None
 
 
 class SubscriptionPlaces(Protocol):
@@ -190,7 +197,7 @@ class QueryReader:
         if words.take("MATERIALIZED", "VIEW"):
             name = words.names()[-1]
             words.end()
-            return lambda work: replace(self._read_told(work, f"EXPLAIN {name}"), command="EXPLAIN")
+            return lambda work: replace(self._read_told(work, f"EXPLAIN FLOW {name}"), command="EXPLAIN")
         text = statement.since(words.index)
         query, _ = split_query(text)
         tail = text[len(query) :].strip()

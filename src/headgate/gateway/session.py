@@ -21,7 +21,7 @@ from headgate.gateway.cursors import Cursors
 from headgate.gateway.defining import Definer
 from headgate.gateway.describing import Describer
 from headgate.gateway.prepared import PreparedStatements
-from headgate.gateway.problems import ACTIVE_TRANSACTION, NOT_SUPPORTED, READ_ONLY, WireProblem
+from headgate.gateway.problems import ACTIVE_TRANSACTION, NOT_SUPPORTED, READ_ONLY, SYNTAX, WireProblem
 from headgate.gateway.queries import Made
 from headgate.gateway.reading import QueryReader, SubscriptionPlaces, is_query, is_told, parsed, split_query
 from headgate.gateway.settings import ConnectionSettings
@@ -33,6 +33,14 @@ from headgate.service.limits import ServiceLimits
 from headgate.service.problems import NotPermitted
 from headgate.warehouse.roles import CAN, Can, Roles
 
+_OF_SOURCES = "tables follow their sources: change rows there, or by a producer's connection"
+_NOT_DONE = {
+    **dict.fromkeys(("UPDATE", "DELETE", "MERGE", "TRUNCATE"), _OF_SOURCES),
+    **dict.fromkeys(("GRANT", "REVOKE", "REASSIGN", "SECURITY"), "roles are made with `headgate role`"),
+    **dict.fromkeys(("VACUUM", "ANALYZE", "CLUSTER", "REINDEX", "CHECKPOINT"), "headgate does its upkeep by itself"),
+    **dict.fromkeys(("CALL", "DO", "LOCK", "LOAD", "IMPORT"), ""),
+}
+"""Statements that PostgreSQL has, and what to do in place of them."""
 _CHANGES = frozenset(("CREATE", "DROP", "ALTER", "REFRESH", "COMMENT", "INSERT", "COMMIT", "END", "ROLLBACK", "ABORT"))
 
 
@@ -127,7 +135,9 @@ class WireSession:
                 raise WireProblem(
                     NOT_SUPPORTED, "there are no notifications", hint="SUBSCRIBE TO table tells a table's changes"
                 )
-        raise WireProblem(NOT_SUPPORTED, f"{first or statement.text[:20]} is not a statement that is known here", at=0)
+        if first not in _NOT_DONE:
+            raise WireProblem(SYNTAX, f'syntax error at or near "{first or statement.text[:20]}"', at=0)
+        raise WireProblem(NOT_SUPPORTED, f"{first} is not possible here", hint=_NOT_DONE[first] or None, at=0)
 
     def changes(self, statement: Statement) -> bool:
         """Whether a statement's work changes something, so that nobody may go on before it has ended."""

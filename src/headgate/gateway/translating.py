@@ -30,6 +30,7 @@ _UNKNOWN = frozenset(
 )
 """Types that Spark has no counterpart of."""
 _ANY_DIGITS = "decimal(38, 18)"
+_LONG_SERIES = 10_000
 
 
 def translated(node: exp.Expr, zone: Zone) -> exp.Expr:
@@ -167,8 +168,30 @@ def _series(node: exp.Expr) -> exp.Expr:
     if len(given) == 3 and given[2] is not None and is_text(given[2]):
         given[2] = exp.Interval(this=given[2])
     sequence = exp.Anonymous(this="SEQUENCE", expressions=[each for each in given if each is not None])
-    select = exp.select(exp.alias_(exp.Anonymous(this="EXPLODE", expressions=[sequence]), column, quoted=True))
+    exploded = exp.Anonymous(this="EXPLODE", expressions=[sequence])
+    select = _long_series(given, column) or exp.select(exp.alias_(exploded, column, quoted=True))
     return exp.Subquery(this=select, alias=exp.TableAlias(this=exp.to_identifier(table, quoted=True)))
+
+
+def _long_series(given: list[exp.Expr | None], column: str) -> exp.Select | None:
+    """The numbers of a long series as a range, which Spark can end at any moment: an array's rows come from one row, inside of which
+    nothing is ended. None for another series."""
+    numbers = [1 if each is None else _number(each) for each in given]
+    first, last, step = (*numbers, 1)[:3]
+    if first is None or last is None or not step or (last - first) // step < _LONG_SERIES:
+        return None
+    kind = "int" if max(abs(first), abs(last)) < 2**31 else "bigint"
+    bounds = [exp.Literal.number(each) for each in (first, last + (1 if step > 0 else -1), step)]
+    numbers_of = exp.Table(this=exp.Anonymous(this="RANGE", expressions=bounds))
+    return exp.select(exp.alias_(exp.cast(exp.column("id"), kind), column, quoted=True)).from_(numbers_of)
+
+
+def _number(node: exp.Expr) -> int | None:
+    """The value of a whole number that is written out."""
+    if isinstance(node, exp.Neg):
+        found = _number(node.this)
+        return None if found is None else -found
+    return int(node.name) if isinstance(node, exp.Literal) and node.is_int else None
 
 
 RULES: Mapping[type[exp.Expr], Rule] = {

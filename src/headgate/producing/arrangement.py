@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -100,7 +102,11 @@ def about_row(error: Error, number: int | None, values: object) -> Error:
     return type(error)(f"{which} {shown(values)}: {error.what}", where=error.where, hint=error.advice)
 
 
+def _written(value: object) -> str:
+    return str(value) if isinstance(value, date | Decimal) else repr(value)
+
+
 def shown(values: object) -> str:
     """Values shortened for a message."""
-    text = repr(values)
+    text = f"({', '.join(map(_written, values))})" if isinstance(values, tuple) else _written(values)
     return text if len(text) <= 120 else f"{text[:117]}..."

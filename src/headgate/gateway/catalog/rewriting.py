@@ -85,9 +85,16 @@ def is_catalog(tree: exp.Expr) -> bool:
         )
     if tables:
         return all(own)
-    return any(
-        _function_name(node) in NAMES | SESSION for node in tree.find_all(exp.Func, exp.Anonymous, *_BUILT_IN)
-    ) or _names_user(tree)
+    return (
+        any(_function_name(node) in NAMES | SESSION for node in tree.find_all(exp.Func, exp.Anonymous, *_BUILT_IN))
+        or _names_user(tree)
+        or any(_names_thing(node) for node in tree.find_all(exp.Cast))
+    )
+
+
+def _names_thing(node: exp.Cast) -> bool:
+    """Whether a text is taken as the name of a thing of the catalog: 'items'::regclass."""
+    return node.to.sql(dialect="postgres").lower().rpartition(".")[2].startswith("reg")
 
 
 def _names_user(tree: exp.Expr) -> bool:
