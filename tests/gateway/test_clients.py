@@ -55,7 +55,7 @@ def test_psql_describes_tables(shop: Shop) -> None:
         r"\du",
         r"\df",
         r"\di *.*",
-        r"\sv top_items",
+        "SELECT pg_get_viewdef('top_items'::regclass), 'top_items'::pg_catalog.regclass::pg_catalog.oid > 0",
     )
     assert 'Materialized view "public.sales_per_item"' in told
     assert '"sales_per_item_key" UNIQUE, btree (item)' in told
