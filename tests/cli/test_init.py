@@ -58,10 +58,12 @@ def test_a_project_over_files_has_a_table_per_folder_and_kind_of_file(tmp_path: 
     (landing / "orders-2024-01.csv").write_text("id;item;amount\n1;tea;1.5\n2;tea;2.5\n")
     (landing / "orders-2024-02.csv").write_text("id;item;amount\n3;tea;1.5\n")
     (landing / "readme.md").write_text("no data")
+    (landing / "notes.txt").write_text("")
     found = CliRunner().invoke(cli, ["init", str(tmp_path / "shop"), "--files", str(landing)])
     assert found.exit_code == 0, found.output
     tables = load_project(tmp_path / "shop").sources["landing"].tables
-    assert list(tables) == ["clicks", "orders"]
+    assert list(tables) == ["clicks", "orders"], "what is no table is left out, and named"
+    assert "# left out: the columns of" in (tmp_path / "shop/headgate.yml").read_text()
     assert dict(tables["orders"].columns) == {"id": "bigint", "item": "string", "amount": "double"}  # type: ignore[union-attr]
     assert tables["orders"].key == ("id",)
     report = check_project(tmp_path / "shop" / "headgate.yml", with_spark=False)

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,15 @@ def test_that_all_is_distributed_is_written_once(landing: Open, monkeypatch: pyt
                 assert not isinstance(error, AssertionError)
         shop.source.close()
         shop.open()
+    load(shop)
+    assert {row["id"]: row["amount"] for row in read(shop)} == expected | {41: 1}
+    assert [(row["row"], row["column"]) for row in shop.events("bad_rows")] == [(2, "id")]
+    # As after a restore: backups have no buckets.
+    shop.source.close()
+    shutil.rmtree(shop.home / "log/loads")
+    shop.open()
+    with pytest.raises(TransientError, match="not distributed yet"):
+        read(shop)
     load(shop)
     assert {row["id"]: row["amount"] for row in read(shop)} == expected | {41: 1}
     assert [(row["row"], row["column"]) for row in shop.events("bad_rows")] == [(2, "id")]

@@ -25,6 +25,7 @@ from headgate.errors import ConfigError
 _NUMBERED = re.compile(r"[-_. ]*\d[-_.\d TZ]*$")
 """What tells the files of one table apart at the end of their names: numbers and dates."""
 
+_LARGE_BYTES = 256 << 20
 _DELIMITERS = (",", ";", "\t", "|")
 
 
@@ -44,7 +45,11 @@ class TableOfFiles:
 
 def propose_files(name: str, folder: Path) -> dict[str, str]:
     """The files of a project over those below a folder, which are only read."""
-    tables = list(_tables(folder))
+    found = list(_tables(folder))
+    tables = [each for each in found if isinstance(each, TableOfFiles)]
+    left_out = [each for each in found if isinstance(each, ConfigError)]
+    if left_out and not tables:
+        raise left_out[0]
     if not tables:
         raise ConfigError(
             f"there is no CSV, JSON or Parquet file in {folder}",
@@ -67,11 +72,18 @@ def propose_files(name: str, folder: Path) -> dict[str, str]:
             + ("  # a guess" if table.key else "  # with a key, later files replace rows; without one, rows are added"),
             "        # mode: snapshot          # a file holds all rows: those that a later one lacks are deleted",
             "        # bad_rows: quarantine    # broken rows go to the table bad_rows; by default they stop the table",
+            *(
+                [f"        # ranges: {{column: {table.key[0]}}}   # a large table answers while it is loaded"]
+                if table.key and table.bytes > _LARGE_BYTES
+                else []
+            ),
         ]
+    lines += [f"      # left out: {error.what}" for error in left_out]
     return project_files(name, HEAD.format(name=name) + "\n".join(lines) + "\n", flow.name, sql)
 
 
-def _tables(folder: Path) -> Iterator[TableOfFiles]:
+def _tables(folder: Path) -> Iterator[TableOfFiles | ConfigError]:
+    """The tables, and why some files are none."""
     groups: dict[tuple[str, str, str], list[FoundFile]] = {}
     for file in list_files([str(folder)], lambda path: format_of(path) is not None).values():
         kind = str(format_of(file.path))
@@ -88,7 +100,10 @@ def _tables(folder: Path) -> Iterator[TableOfFiles]:
         table = plain_name(called).lower()
         table = f"{table}_{kind}" if table in names or table in RESERVED else table
         names.add(table)
-        yield _table(table, path, kind, sorted(files, key=lambda each: -each.modified))
+        try:
+            yield _table(table, path, kind, sorted(files, key=lambda each: -each.modified))
+        except ConfigError as error:
+            yield error
 
 
 def _table(name: str, path: str, kind: str, files: list[FoundFile]) -> TableOfFiles:

@@ -7,7 +7,7 @@ The files count as taken, all at one position. What is written here is on the di
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -55,6 +55,8 @@ class TableLoad:
     buckets: list[BucketFile] = field(default_factory=list)
     up_at: int | None = None
     """Where in the log it says that all is distributed."""
+    is_told: bool = False
+    """Whether the log says so of an earlier distribution, with its broken rows."""
 
     @property
     def bytes(self) -> int:
@@ -74,6 +76,14 @@ class TableLoad:
         self.files.pop(number, None)
         self.buckets = [each for each in self.buckets if each.number != number]
 
+    def lose(self, numbers: Collection[int]) -> None:
+        """Buckets of these files are gone: the files are to be distributed again."""
+        self.buckets = [each for each in self.buckets if each.number not in numbers]
+        for number in numbers:
+            self.files[number] = LoadFile(self.files[number].file)
+        self.is_told = self.is_told or self.up_at is not None
+        self.up_at = None
+
     def body(self) -> dict[str, Any]:
         files = [
             [n, *asdict(each.file).values(), each.upto, each.is_done, each.rows, each.bad]
@@ -86,6 +96,7 @@ class TableLoad:
             "ranges": None if self.bounds is None else self.ranges.body(),
             "buckets": [[each.number, each.first, each.part, each.name, each.is_bad] for each in self.buckets],
             "up_at": self.up_at,
+            "is_told": self.is_told,
         }
 
     @staticmethod
@@ -104,4 +115,5 @@ class TableLoad:
             None if ranges is None else ranges.bounds,
             [BucketFile(*each) for each in body["buckets"]],
             None if up_at is None or up_at > end else up_at,
+            body["is_told"],
         )

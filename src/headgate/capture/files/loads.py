@@ -94,8 +94,9 @@ class FileLoads:
         self._home = log.files_folder.parent / "loads"
         self._held: dict[str, tuple[FoundFile, str]] = {}
         self._found: Mapping[str, FirstLoad] = {}
-        self._look()
         self._remove_leftovers()
+        self._find_buckets()
+        self._look()
 
     @property
     def found(self) -> Mapping[str, FirstLoad]:
@@ -227,7 +228,7 @@ class FileLoads:
             entry = Entry(table, each.file, writer.position)
             writer.write(FILES, self._method.registered(entry, [outcome], None, number))
         shape, count = Shape("", BAD_TABLE), len(load.files)
-        for name in load.names(bad=True):
+        for name in load.names(bad=True) if not load.is_told else ():
             for rows in read_batches(self._folder(table) / name):
                 ops = np.full(rows.num_rows, UPSERT, dtype=np.int8)
                 writer.write(BAD, shape.events(rows.columns, ops, count))
@@ -258,3 +259,17 @@ class FileLoads:
                     shutil.rmtree(path, ignore_errors=True)
                 elif path.name not in named:
                     path.unlink(missing_ok=True)
+
+    def _find_buckets(self) -> None:
+        """Has files distributed again whose buckets are gone: a backup has none."""
+        for name, state in self._taken.tables.items():
+            if (load := state.load) is None:
+                continue
+            folder = self._folder(name)
+            there = {path.name for path in folder.iterdir()} if folder.exists() else set()
+            if gone := {each.number for each in load.buckets if each.name not in there}:
+                _LOGGER.warning(
+                    "files are distributed again, their buckets are gone: table=%s files=%d", name, len(gone)
+                )
+                load.lose(gone)
+                self._taken.save()
