@@ -20,6 +20,7 @@ from headgate.capture.files.chunks import FIXED_BYTES, choose_chunk
 from headgate.capture.files.layout import FileLayout
 from headgate.capture.files.listing import list_files
 from headgate.capture.files.part import FilePart, PartOutcome
+from headgate.capture.source import DistributingSource
 from headgate.capture.writing import TransactionWriter
 from headgate.errors import TransientError
 from headgate.ranges.key_set import ALL, KeySet, above, below
@@ -82,6 +83,7 @@ def prepared(landing: Open, **more: Any) -> tuple[Landing, dict[int, int]]:
 
 def test_every_key_has_the_row_of_the_latest_file_whatever_the_range(landing: Open) -> None:
     shop, expected = prepared(landing)
+    assert isinstance(shop.source, DistributingSource)
     assert set(shop.source.first_loads) == {"orders"} and shop.source.status.unloaded == ("orders",)
     with pytest.raises(TransientError, match="not distributed yet"):
         read(shop)
