@@ -43,6 +43,8 @@ from headgate.ranges.key_set import Value
 from headgate.ranges.range_map import kind_of, parse
 
 _LOGGER = logging.getLogger(__name__)
+_COUNT = 16
+"""Buckets, where nobody says how many."""
 
 
 def begin_loads(
@@ -159,7 +161,13 @@ class FileLoads:
         load = state.load
         if load is None or self._is_up(load):
             return
-        assert load.bounds is not None
+        if load.bounds is None:
+            # Known to the warehouse before the source forgot what it had taken.
+            said = self._method.tables[table].settings.ranges
+            key = self._method.tables[table].table.key
+            column = next((own for own in key if said is not None and own.casefold() == said.column.casefold()), key[0])
+            if self.bounds(table, column, _COUNT) is None:
+                raise TransientError(f"the files of {table} cannot be read", hint="`headgate check` tells why")
         self._require_released(table)
         run = FileDistribution(self._method, self._taken, state, load, table, self._folder(table), is_stopped)
         try:

@@ -15,8 +15,8 @@ from headgate.capture.files.tables import FilesTable
 from headgate.ranges.key_set import Value
 from headgate.ranges.range_map import even_bounds
 
-_PLACES = 64
-_PLACE_BYTES = 64 << 10
+_PLACES = 24
+_PLACE_BYTES = 128 << 10
 _PLACE_ROWS = 5_000
 
 
