@@ -173,7 +173,7 @@ class FileLoads:
         try:
             run.run(self._rate, self._told)
         except BrokenFile as error:
-            self._hold(table, error)
+            raise self._held_by(table, error) from None
         except CopyStopped:
             raise TransientError("the load was stopped", hint="it goes on when the warehouse is opened again") from None
         finally:
@@ -185,25 +185,23 @@ class FileLoads:
 
     # files that are not as they should be
 
-    def _hold(self, table: str, broken: BrokenFile) -> None:
-        """The load waits until the file is another one, or gone."""
+    def _held_by(self, table: str, broken: BrokenFile) -> TransientError:
+        """What to tell: the load waits until the file is another one, or gone."""
         file, problem = broken.file, broken.problem
-        what = f"{file.path}: {problem}"
         _LOGGER.warning("file not taken: table=%s file=%s: %s", table, file.path, problem)
         entry = Entry(table, file, 0)
         self._append(
             self._method.enter(table, lambda writer: writer.write(FILES, self._method.registered(entry, [], problem)))
         )
-        self._held[table] = file, what
-        self._require_released(table)
+        self._held[table] = file, f"{file.path}: {problem}"
+        return _told(self._held[table][1])
 
     def _require_released(self, table: str) -> None:
         if table not in self._held:
             return
         file, what = self._held[table]
         if is_as_it_was(file.path, file):
-            remedy = "correct or remove the file, or let it be taken without its broken rows: bad_rows: quarantine"
-            raise TransientError(what, hint=f"{remedy}; the load then goes on by itself")
+            raise _told(what)
         del self._held[table]
         _LOGGER.info("load goes on: table=%s file=%s", table, file.path)
 
@@ -281,3 +279,8 @@ class FileLoads:
                 )
                 load.lose(gone)
                 self._taken.save()
+
+
+def _told(what: str) -> TransientError:
+    remedy = "correct or remove the file, or let it be taken without its broken rows: bad_rows: quarantine"
+    return TransientError(what, hint=f"{remedy}; the load then goes on by itself")
