@@ -16,6 +16,7 @@ were answered before loaded.
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import random
@@ -35,7 +36,7 @@ import pyarrow.csv as pcsv
 
 import headgate
 from benchmarks.loading_plot import draw_latency
-from benchmarks.report import parse_scale, publish, say
+from benchmarks.report import SCALES, publish, say
 from benchmarks.spark import spark_settings
 from headgate.capture.files.copying import Copier
 from headgate.capture.files.layout import FileLayout
@@ -68,6 +69,7 @@ TARGETS = {
     "files.answered_before_loaded": (">=", 0.9),
     "files.total_vs_full_load": ("<=", 1.25),
 }
+PARTS = ("throttled", "unthrottled", "others")
 Ask = Callable[[int, int], int]
 """How many links an id has of a type."""
 
@@ -339,7 +341,7 @@ def answered_before_loaded(course: Course) -> float:
     return sum(came) / len(came) if came else 1.0
 
 
-def measure(scale: str, *, plot: bool = True) -> dict[str, object]:
+def measure(scale: str, parts: Sequence[str] = PARTS) -> dict[str, object]:
     """The figures of all variants; one round, since the network makes rounds long and alike."""
     rate = RATE[scale]
     # The start of Spark and of its Python workers is no part of a load.
@@ -354,7 +356,9 @@ def measure(scale: str, *, plot: bool = True) -> dict[str, object]:
         try:
             found: dict[str, dict[str, Course]] = {}
             copies: dict[str, float] = {}
-            for kind, limit in (("", rate), ("unthrottled", None)):
+            for kind, limit in (("throttled", rate), ("unthrottled", None)):
+                if kind not in parts:
+                    continue
                 copies[kind] = copied(files, folder / f"copy {kind}", limit)
                 say(f"  {kind} copy: {copies[kind]:.1f} s")
                 shutil.rmtree(folder / f"copy {kind}")
@@ -371,25 +375,25 @@ def measure(scale: str, *, plot: bool = True) -> dict[str, object]:
         finally:
             sessions.stop()
         (folder / "duckdb").mkdir()
-        others = {
-            "duckdb": in_duckdb(folder / "duckdb", files, links, copies[""]),
-            "postgres": in_postgres(files, links, copies[""]),
-        }
+        others: dict[str, Course] = {}
+        if "others" in parts:
+            copy = copies.get("throttled", size / rate)
+            others["duckdb"] = in_duckdb(folder / "duckdb", files, links, copy)
+            others["postgres"] = in_postgres(files, links, copy)
         for variant, course in others.items():
             say_course(variant, course)
-    if plot:
-        demand = found[""]["demand"]
+    if "throttled" in parts and scale != "tiny":
+        demand = found["throttled"]["demand"]
         assert demand.up is not None
-        everyone = {name: (course.took, course.loaded) for name, course in {**found[""], **others}.items()}
-        draw_latency(PLOT, everyone, copies[""], demand.up)
-    figures = ratios(found[""], copies[""])
+        everyone = {name: (course.took, course.loaded) for name, course in {**found["throttled"], **others}.items()}
+        draw_latency(PLOT, everyone, copies["throttled"], demand.up)
+    figures = {kind: ratios(courses, copies[kind]) for kind, courses in found.items()}
     return {
         "rows": links.rows,
         "megabytes": size / 1e6,
+        **figures.pop("throttled", {}),
+        **{f"{name}_seconds": course.loaded for name, course in others.items()},
         **figures,
-        "duckdb_seconds": others["duckdb"].loaded,
-        "postgres_seconds": others["postgres"].loaded,
-        "unthrottled": ratios(found["unthrottled"], copies["unthrottled"]),
     }
 
 
@@ -424,8 +428,11 @@ def say_course(name: str, course: Course) -> None:
 
 
 def main() -> None:
-    scale = parse_scale(__doc__ or "")
-    publish("loading_files", scale, {"files": measure(scale, plot=scale != "tiny")}, TARGETS)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    options = parser.parse_args()
+    publish("loading_files", options.scale, {"files": measure(options.scale, options.parts)}, TARGETS)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headgate.capture.events_file import EventsFileWriter
 from headgate.capture.files import method
 from headgate.capture.files.listing import FolderUnreachable
-from headgate.capture.files.part import FilePart
-from headgate.errors import ConfigError
+from headgate.capture.files.part import FilePart, PartOutcome
+from headgate.errors import ConfigError, TransientError
 from tests.files.conftest import Open
 from tests.waiting import eventually
 
@@ -236,3 +239,28 @@ def test_a_table_that_cannot_be_opened_says_why(landing: Open, mistake: str) -> 
     settings, what = MISTAKES[mistake]
     with pytest.raises((ConfigError, ValueError), match=what):
         landing(**settings)
+
+
+def test_a_disk_that_is_full_is_no_reason_to_refuse_a_file(landing: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = landing(key=["id"])
+    monkeypatch.setattr(method, "SMALL_BYTES", 0)
+    shop.put("a.csv", "1,one,1")
+    add, tries = EventsFileWriter.add, iter(range(10))
+
+    def full(writer: EventsFileWriter, rows: pa.Table) -> None:
+        if next(tries) < 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        add(writer, rows)
+
+    monkeypatch.setattr(EventsFileWriter, "add", full)
+    run = shop.source._method.run_parts  # type: ignore[union-attr]
+
+    def as_spark(parts: Sequence[FilePart], folder: str) -> list[PartOutcome]:
+        try:
+            return run(parts, folder)
+        except OSError as error:
+            raise TransientError("Spark did not read the files to the end") from error
+
+    shop.source._method.run_parts = as_spark  # type: ignore[union-attr]
+    assert shop.amounts() == {1: 1}
+    assert dict(shop.source.problems) == {}

@@ -8,6 +8,7 @@ The file is looked at before and after: one that changed meanwhile, or is gone, 
 
 from __future__ import annotations
 
+import errno
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ BAD_ROWS = pa.schema(
 )
 """The columns of the table of broken rows; a row is counted from the first byte of its part of the file on."""
 _LONGEST_TEXT = 10_000
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says when there is no room to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,11 @@ def read_part(part: FilePart, folder: str | None) -> PartOutcome:
     except FileNotFoundError:
         return _ended(made, part, None)
     except OSError as error:
+        if error.errno in _FULL:
+            # Nothing is wrong with the file: it is read again when there is room.
+            for each in made:
+                each.drop()
+            raise
         return _ended(made, part, error.strerror or str(error))
     except BaseException:
         for each in made:
