@@ -36,6 +36,7 @@ import pyarrow.csv as pcsv
 
 import headgate
 from benchmarks.loading_plot import draw_latency
+from benchmarks.loading_postgres import COLUMNS, KEY, LINKS, QUERIES_A_SECOND
 from benchmarks.report import SCALES, publish, say
 from benchmarks.spark import spark_settings
 from headgate.capture.files.copying import Copier
@@ -44,23 +45,11 @@ from headgate.capture.files.listing import list_files
 from headgate.capture.postgres.private_server import PostgresServer
 from headgate.runtime.spark.sessions import SparkSessions
 
-LINKS = {"tiny": 20_000, "small": 5_000_000, "full": 100_000_000}
 RATE = {"tiny": 2_000_000, "small": 12_500_000, "full": 12_500_000}
 FILES = 8
 RANGES = {"tiny": 4, "small": 32, "full": 128}
-QUERIES_A_SECOND = 5.0
 SKEW = 3.0
 TYPES = (123_456_789, 123_456_790)
-COLUMNS = {
-    "id1": "bigint",
-    "link_type": "bigint",
-    "id2": "bigint",
-    "visibility": "int",
-    "data": "string",
-    "time": "bigint",
-    "version": "int",
-}
-KEY = ["id1", "link_type", "id2"]
 QUERY = "SELECT id2, visibility, data, time, version FROM {table} WHERE id1 = {id1} AND link_type = {link_type}"
 PLOT = Path(__file__).parent.parent / "docs/img/loading_files.png"
 TARGETS = {
