@@ -2,7 +2,7 @@
 
     make bench NAME=flows SCALE=tiny|small|full
     python -m benchmarks.flows --scale small --large-rows 50000 --rounds 3     (on fewer rows)
-    python -m benchmarks.flows --scale small --parts touched,query,define      (parts of it: only their warehouses are loaded)
+    python -m benchmarks.flows --scale small --parts touched query define      (parts of it: only their warehouses are loaded)
 
 Warehouses with the same twenty tables and 1, 3, 10, 30 and 100 flows are open side by side, on one Spark, and take turns. The flows
 are aggregates, joins of large with small and of large with large tables, filters, and chains of four. A transaction changes
@@ -31,7 +31,7 @@ import pyarrow as pa
 
 import headgate
 from benchmarks.processor import cost, processor_seconds
-from benchmarks.report import SCALES, median, publish, say, seconds
+from benchmarks.report import SCALES, earlier, median, merged, publish, say, seconds
 from benchmarks.spark import spark_settings
 from headgate import Warehouse
 from headgate.capture.memory import MemorySource
@@ -333,9 +333,9 @@ def main() -> None:
     parser.add_argument("--scale", choices=SCALES, default="small")
     parser.add_argument("--large-rows", type=int, help="rows of a large table instead of the scale's")
     parser.add_argument("--rounds", type=int, help="rounds instead of the scale's")
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"what to measure, of {', '.join(PARTS)}")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="only these, beside what runs of others found")
     given = parser.parse_args()
-    scale, parts = given.scale, given.parts.split(",")
+    scale, parts = given.scale, given.parts or list(PARTS)
     LARGE_ROWS[scale] = given.large_rows or LARGE_ROWS[scale]
     ROUNDS[scale] = given.rounds or ROUNDS[scale]
     with tempfile.TemporaryDirectory(prefix="headgate-flows-") as folder:
@@ -349,7 +349,8 @@ def main() -> None:
                 warehouses[count] = Loaded(headgate.open(project(place, scale, count)), scale)
                 warm_up(warehouses[count], scale)
                 say(f"  {time.perf_counter() - began:.0f} s")
-            publish("flows", scale, figures(warehouses, scale, parts), TARGETS)
+            found = figures(warehouses, scale, parts)
+            publish("flows", scale, found if given.parts is None else merged(earlier("flows", scale), found), TARGETS)
         finally:
             for loaded in reversed(warehouses.values()):
                 loaded.warehouse.close()

@@ -1,7 +1,7 @@
 """Peers: an answer after a change against what a user would do instead, and what reading and the files' layout cost.
 
     make bench NAME=peers SCALE=tiny|small|full
-    python -m benchmarks.peers --scale small --lines 288000 --rounds 3 --parts answers,reading     (parts of it, on fewer rows)
+    python -m benchmarks.peers --scale small --lines 288000 --rounds 3 --parts answers reading     (parts of it, on fewer rows)
 
 The answer groups all of store_sales (see `benchmarks.shop`) by store. `r600` is one job of about 600 changed rows, `r6000` ten and
 `r60000` a hundred, committed before the clock starts; it stops when the rows are here. Every side takes its turn on the same
@@ -47,7 +47,7 @@ from benchmarks.peers_sides import (
     rows_of,
 )
 from benchmarks.processor import Cost, cost
-from benchmarks.report import SCALES, in_turns, median, publish, say, seconds
+from benchmarks.report import SCALES, earlier, in_turns, median, merged, publish, say, seconds
 from benchmarks.shop import LINES_PER_PURCHASE
 from headgate.delta.changes import JOB, WEIGHT, JobId
 from headgate.runtime.reading.keeping import Keep
@@ -313,10 +313,10 @@ def main() -> None:
     parser.add_argument("--scale", choices=SCALES, default="small")
     parser.add_argument("--lines", type=int, help="line items instead of the scale's")
     parser.add_argument("--rounds", type=int, help="rounds instead of the scale's")
-    parser.add_argument("--sizes", default=",".join(JOBS), help="of " + ", ".join(JOBS))
-    parser.add_argument("--parts", default=",".join(PARTS), help="of " + ", ".join(PARTS))
+    parser.add_argument("--sizes", nargs="+", choices=JOBS, help="of the answers, only these")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="only these, beside what runs of others found")
     given = parser.parse_args()
-    scale, parts = given.scale, given.parts.split(",")
+    scale, parts = given.scale, given.parts or PARTS
     rounds = given.rounds or ROUNDS[scale]
     lines = given.lines or LINES[scale]
     results: dict[str, object] = {"lines": lines, "rounds": rounds}
@@ -333,7 +333,7 @@ def main() -> None:
         if "answers" in parts:
             say("answers after changes")
             jobs = TINY_JOBS if scale == "tiny" else JOBS
-            sizes = {size: jobs[size] for size in given.sizes.split(",")}
+            sizes = {size: jobs[size] for size in given.sizes or JOBS}
             results |= change_figures(loaded, copies, sides, sizes, rounds)
         if "pipelines" in parts:
             results |= pipelines_figure(loaded, copies, session, folder / "pipelines", scale)
@@ -345,6 +345,8 @@ def main() -> None:
             say("after loads")
             results |= load_figure(loaded, min(LOADED_LINES[scale], lines), LOADS[scale])
         loaded.warehouse.close()
+    if given.parts is not None:
+        results = merged(earlier("peers", scale), results)
     publish("peers", scale, results, TARGETS | FULL_TARGETS if scale == "full" else TARGETS)
 
 

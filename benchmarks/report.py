@@ -48,6 +48,26 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
+def earlier(name: str, scale: str) -> dict[str, object]:
+    """What runs of other parts of a benchmark found."""
+    file = OUTPUT / f"{name}.json"
+    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    about_the_run = ("benchmark", "scale", "at", "machine")
+    return (
+        {key: value for key, value in found.items() if key not in about_the_run} if found.get("scale") == scale else {}
+    )
+
+
+def merged(before: Mapping[str, object], found: Mapping[str, object]) -> dict[str, object]:
+    """What was found, and what was before of other parts and sizes."""
+    both = {**before, **found}
+    for key, value in found.items():
+        known = before.get(key)
+        if isinstance(value, Mapping) and isinstance(known, Mapping):
+            both[key] = merged(known, value)
+    return both
+
+
 def publish(name: str, scale: str, results: Mapping[str, object], targets: Mapping[str, tuple[str, float]]) -> None:
     """Prints the figures with their targets and writes `out/<name>.json`."""
     OUTPUT.mkdir(exist_ok=True)

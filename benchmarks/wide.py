@@ -41,7 +41,7 @@ import headgate
 from benchmarks.compare import checked_out
 from benchmarks.maintenance import LINES, SPARK, Loaded, check, load
 from benchmarks.peers_sides import ANSWER, Copies, SparkRecompute, plain_answer, rows_of
-from benchmarks.report import OUTPUT, SCALES, in_turns, median, publish, say, seconds
+from benchmarks.report import OUTPUT, SCALES, earlier, in_turns, median, merged, publish, say, seconds
 from benchmarks.wide_cluster import cluster_figures
 from benchmarks.wide_plot import draw
 from headgate.runtime.stages.ways import Way
@@ -301,23 +301,6 @@ def regret(times: Mapping[str, Mapping[str, Sequence[float]]], rows: Mapping[str
     return {"regret": max(regrets.values(), default=None), "regrets": regrets}
 
 
-def earlier(scale: str) -> dict[str, object]:
-    """What runs of other parts found."""
-    file = OUTPUT / "wide.json"
-    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return found if found.get("scale") == scale else {}
-
-
-def merged(before: Mapping[str, object], found: Mapping[str, object]) -> dict[str, object]:
-    """What was found, and what was before of other parts and sizes."""
-    both = {**before, **found}
-    for key, value in found.items():
-        known = before.get(key)
-        if isinstance(value, Mapping) and isinstance(known, Mapping):
-            both[key] = merged(known, value)
-    return both
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", choices=SCALES, default="small")
@@ -326,7 +309,7 @@ def main() -> None:
     asked = parser.parse_args()
     scale, rows = asked.scale, SIZES[asked.scale]
     parts = asked.parts or PARTS
-    results = {} if asked.parts is None else earlier(scale)
+    results = {} if asked.parts is None else earlier("wide", scale)
     found: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as place:
         folder = Path(place)
