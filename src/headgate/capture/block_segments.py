@@ -163,7 +163,8 @@ def _size(path: Path, *, is_opened: bool = False) -> int:
 
 
 def _missing_part(what: str, path: Path) -> TransactionError:
-    return TransactionError(what, where=Location(str(path)), hint="put it again, in a new transaction")
+    hint = "put it again, in a new transaction; a producer on another machine needs the storage at the same path"
+    return TransactionError(what, where=Location(str(path)), hint=hint)
 
 
 def problem_of(folder: Path, block: Block, *, content: bool) -> str | None:
