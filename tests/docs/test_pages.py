@@ -49,7 +49,7 @@ def execute(block: Block, names: dict[str, object]) -> None:
 @pytest.fixture
 def project(spark_sessions: SparkSessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The project of the page about producers, with a flow; the working folder is its folder."""
-    (sources,) = blocks("yaml", pages=(DOCS / "producers.md",))
+    sources, _ = blocks("yaml", pages=(DOCS / "producers.md",))
     (tmp_path / "flows").mkdir()
     (tmp_path / "flows" / "revenue.sql").write_text(REVENUE, encoding="utf-8")
     head = "name: shop\nstorage: ./warehouse\nlibraries: [{glob: {include: flows/**}}]\n"
