@@ -87,6 +87,7 @@ MACROS = (
     "quote_literal(a) AS concat('''', replace(CAST(a AS VARCHAR), '''', ''''''), '''')",
     "array_upper(a, b) AS nullif(len(a), 0)",
     "array_lower(a, b) AS CASE WHEN len(a) > 0 THEN 1 END",
+    "array_remove(a, b) AS [x FOR x IN a IF x IS DISTINCT FROM b]",
     "array_ndims(a) AS CASE WHEN len(a) > 0 THEN 1 END",
     "array_dims(a) AS CASE WHEN len(a) > 0 THEN concat('[1:', len(a), ']') END",
     "_pg_expandarray(a) AS unnest(list_transform(range(1, len(a) + 1), lambda i: struct_pack(x := a[i], n := i)))",
