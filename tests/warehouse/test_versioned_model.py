@@ -99,7 +99,9 @@ class Run:
         for after in range(first, last + 1):
             changes = self.table.changes(JobId(after), last)
             total: dict[str, int] = {}
-            for found in changes.read(1_000_000).to_pylist() if changes is not None else []:
+            rows = changes.read(1_000_000).to_pylist() if changes is not None else []
+            assert changes is None or changes.rows == len(rows)
+            for found in rows:
                 assert after < found.pop("__job") <= last
                 weight = found.pop("__weight")
                 text = canonical([found])[0]

@@ -53,14 +53,15 @@ def bulk_fold(
         arrived = _pieces_of(changes, spec)
         names = [column(name) for name in spec.columns]
         places = joined(plan(index, limits.rows_per_file))
-        dead, rows, growth = None, frame.select(*names), changes.rows
+        dead, rows = None, frame.select(*names)
         if not changes.inserts_only():
             images = frame if changes.table is None and changes.is_one_job else images_frame(frame, spec)
             dead, rows = (images.where(f"{WEIGHT} {sign} 0").select(*names) for sign in "<>")
             places = np.union1d(places, _within(index, arrived) if touched is None else touched)
-        if dead is not None or changes.sliced or changes.within is not None:
-            # What changes between the first and the last job of a key adds up to nothing; files may have rows that do not count.
-            growth = int(frame.agg(sf.sum(sf.signum(WEIGHT))).collect()[0][0] or 0)
+        growth = changes.growth
+        if changes.within is not None:
+            # Files may have rows of other ranges.
+            growth = int(frame.agg(sf.sum(WEIGHT)).collect()[0][0] or 0)
         removes = index.take(places)
         if len(removes):
             stored = stored_frame(session, folder, removes, spec)

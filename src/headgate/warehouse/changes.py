@@ -1,7 +1,7 @@
 """Weighted changes of a range of jobs: rows in memory, in Parquet files, or both.
 
 Columns are the table's, then `__job` and `__weight`. Only rows of jobs in (after, upto] count: slicing files reads
-nothing, so `rows` and `bytes` of a slice of files are upper bounds. Rows in memory are ordered by job.
+nothing, for what they hold of each job is known. Rows in memory are ordered by job.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +68,15 @@ class Within:
         return table.filter(self.expression)
 
 
+class Tally(NamedTuple):
+    """What a file, or several, have of a job."""
+
+    job: int
+    rows: int
+    growth: int
+    """The sum of the weights."""
+
+
 @dataclass(frozen=True)
 class ChangeSet:
     """Changes of the jobs in (after, upto]."""
@@ -82,8 +92,8 @@ class ChangeSet:
     """Which rows of the files count; `rows` and `bytes` are upper bounds then, too."""
     sliced: bool = False
     """Whether files may have rows of other jobs."""
-    growths: tuple[tuple[int, int], ...] = ()
-    """Of the files, by job the sum of the weights; of jobs that are sliced away, too."""
+    tallies: tuple[Tally, ...] = ()
+    """What the files have of the jobs that count."""
 
     @classmethod
     def of_table(cls, spec: TableSpec, table: pa.Table, after: JobId, upto: JobId) -> ChangeSet:
@@ -95,16 +105,16 @@ class ChangeSet:
         """Rows in the Parquet files of a folder, as Spark wrote them."""
         place = Folder.at(folder)
         rows, size, files = 0, 0, []
-        growths: Counter[int] = Counter()
+        tallies: list[Tally] = []
         for file in place.files():
             if not file.name.endswith(".parquet"):
                 continue
             found = footer(place.file(file.name), place)
             if found.num_rows:
                 rows, size = rows + found.num_rows, size + file.bytes
-                growths.update(_growths(place.file(file.name), place, found))
+                tallies += _tallies(place.file(file.name), place, found)
                 files.append(place.child(file.name).address)
-        return cls(spec.change_schema, after, upto, None, tuple(files), rows, size, growths=tuple(growths.items()))
+        return cls(spec.change_schema, after, upto, None, tuple(files), rows, size, tallies=tuple(tallies))
 
     @property
     def in_memory(self) -> bool:
@@ -116,12 +126,12 @@ class ChangeSet:
         inside = 0 if self.table is None else int(pc.sum(self.table.column(WEIGHT)).as_py() or 0)
         if self.within is not None:
             return inside + self.rows - (0 if self.table is None else self.table.num_rows)
-        return inside + sum(growth for job, growth in self.growths if self.after < job <= self.upto)
+        return inside + sum(tally.growth for tally in self.tallies)
 
     @property
     def removed(self) -> int:
-        """How many rows are taken away (of some ranges or jobs, for changes in files: at most)."""
-        return self.rows if self.sliced or self.within is not None else (self.rows - self.growth) // 2
+        """How many rows are taken away (of some ranges, for changes in files: at most)."""
+        return self.rows if self.within is not None else (self.rows - self.growth) // 2
 
     @property
     def is_one_job(self) -> bool:
@@ -136,12 +146,13 @@ class ChangeSet:
         lower, upper = JobId(max(after, self.after)), JobId(min(upto, self.upto))
         if (lower, upper) == (self.after, self.upto):
             return self
-        if self.table is None:
-            return replace(self, after=lower, upto=upper, sliced=True)
-        part = slice_jobs(self.table, lower, upper)
-        if self.files:
-            return replace(self, after=lower, upto=upper, table=part, sliced=True)
-        return replace(self, after=lower, upto=upper, table=part, rows=part.num_rows, bytes=part.nbytes)
+        part = None if self.table is None else slice_jobs(self.table, lower, upper)
+        if part is not None and not self.files:
+            return replace(self, after=lower, upto=upper, table=part, rows=part.num_rows, bytes=part.nbytes)
+        tallies = tuple(tally for tally in self.tallies if lower < tally.job <= upper)
+        rows = sum(tally.rows for tally in tallies) + (0 if part is None else part.num_rows)
+        size = self.bytes * rows // max(1, self.rows)
+        return replace(self, after=lower, upto=upper, table=part, rows=rows, bytes=size, tallies=tallies, sliced=True)
 
     def followed_by(self, other: ChangeSet) -> ChangeSet:
         """Together with the changes of later jobs; both are in memory."""
@@ -273,27 +284,31 @@ def find_damaged(paths: list[str], folder: Folder, error: BaseException) -> Exce
     return damaged(", ".join(paths[:3]), error)
 
 
-def growths_of(rows: pa.Table | pa.RecordBatch) -> dict[int, int]:
-    """By job the sum of the weights."""
+def tallies_of(rows: pa.Table | pa.RecordBatch) -> list[Tally]:
+    """What the rows have of each job."""
     jobs = np.asarray(rows.column(JOB), dtype=np.int64)
     first = int(jobs.min()) if len(jobs) else 0
+    counts = np.bincount(jobs - first)
     sums = np.bincount(jobs - first, weights=np.asarray(rows.column(WEIGHT), dtype=np.float64))
-    return {first + int(place): int(sums[place]) for place in np.flatnonzero(sums)}
+    return [Tally(first + int(each), int(counts[each]), int(sums[each])) for each in np.flatnonzero(counts)]
 
 
-def _growths(path: str, folder: Folder, metadata: pq.FileMetaData) -> dict[int, int]:
+def _tallies(path: str, folder: Folder, metadata: pq.FileMetaData) -> list[Tally]:
     """The same of a file; unless its footer tells, two columns are read, a piece at a time."""
     jobs, weights = _footer_bounds(metadata, JOB), _footer_bounds(metadata, WEIGHT)
     if jobs is not None and weights is not None and jobs[0] == jobs[1] and weights[0] == weights[1]:
-        return {jobs[0]: metadata.num_rows * weights[0]}
-    found: Counter[int] = Counter()
+        return [Tally(jobs[0], metadata.num_rows, metadata.num_rows * weights[0])]
+    rows: Counter[int] = Counter()
+    growths: Counter[int] = Counter()
     try:
         with pq.ParquetFile(path, filesystem=folder.filesystem) as file:
             for batch in file.iter_batches(columns=[JOB, WEIGHT]):
-                found.update(growths_of(batch))
+                for tally in tallies_of(batch):
+                    rows[tally.job] += tally.rows
+                    growths[tally.job] += tally.growth
     except (OSError, pa.ArrowException) as error:
         raise damaged(path, error) from error
-    return found
+    return [Tally(job, count, growths[job]) for job, count in rows.items()]
 
 
 def _bounds(files: tuple[str, ...], column: str) -> tuple[int, int] | None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from headgate.delta.changes import JobId
 from headgate.ranges.range_map import Ranges
-from headgate.warehouse.changes import ChangeSet, growths_of, job_array, slice_jobs
+from headgate.warehouse.changes import ChangeSet, job_array, slice_jobs, tallies_of
 from headgate.warehouse.codes import code
 from headgate.warehouse.problems import storage_problems
 from headgate.warehouse.spec import TableSpec
@@ -125,7 +125,7 @@ class Overlay:
             sum(part.rows for part in parts),
             sum(part.bytes for part in parts),
             sliced=any(part.sliced for part in parts),
-            growths=tuple(growth for part in parts for growth in part.growths),
+            tallies=tuple(tally for part in parts for tally in part.tallies),
         )
 
     def code(self, columns: tuple[str, ...], after: JobId, upto: JobId) -> pa.Array:
@@ -231,7 +231,7 @@ def _spill(spec: TableSpec, segment: Segment, folder: Folder) -> Segment:
         (folder.child(path.rsplit("/", 1)[1]).address,),
         table.num_rows,
         folder.filesystem.get_file_info(path).size,
-        growths=tuple(growths_of(table).items()),
+        tallies=tuple(tallies_of(table)),
     )
     return Segment(changes)
 
