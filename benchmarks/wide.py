@@ -84,8 +84,11 @@ def targets(scale: str) -> dict[str, tuple[str, float]]:
     }
 
 
-def changed(loaded: Loaded, lines: int, way: str | None) -> float:
-    """Seconds of one job of so many changed line items, taken in a way or, with None, in the one that is chosen."""
+def changed(loaded: Loaded, lines: int, way: str | None, choices: list[str] | None = None) -> float:
+    """Seconds of one job of so many changed line items, taken in a way or, with None, in the one that is chosen.
+
+    Why it was chosen goes to `choices`.
+    """
     ways = loaded.warehouse._engine.batches.ways
     loaded.shop.commit_change(loaded.source, lines)
     ways.forced = None if way is None else Way(way)
@@ -95,6 +98,8 @@ def changed(loaded: Loaded, lines: int, way: str | None) -> float:
             took = time.perf_counter() - began
     finally:
         ways.forced = None
+    if choices is not None:
+        choices.append(str(ways.last["store_sales"]))
     loaded.warehouse.materialize()
     return took
 
@@ -102,6 +107,7 @@ def changed(loaded: Loaded, lines: int, way: str | None) -> float:
 def way_figures(loaded: Loaded, sizes: Mapping[str, int], rounds: int) -> dict[str, object]:
     """The three ways and the choice, by size; the chosen one comes last, when there is something to choose from."""
     times: dict[str, dict[str, list[float]]] = {}
+    choices: dict[str, list[str]] = {size: [] for size in sizes}
     for size, lines in sizes.items():
         # No more than the driver may hold are narrow, whatever is asked for.
         most = loaded.warehouse._engine.batches.many_rows
@@ -109,12 +115,14 @@ def way_figures(loaded: Loaded, sizes: Mapping[str, int], rounds: int) -> dict[s
         if lines <= FEW_LINES and rounds > 1:
             in_turns(ways, 1)
         times[size] = in_turns(
-            {**ways, "chosen": partial(changed, loaded, lines, None)}, 1 if lines > MANY_LINES else rounds
+            {**ways, "chosen": partial(changed, loaded, lines, None, choices[size])},
+            1 if lines > MANY_LINES else rounds,
         )
         say(f"  {size}: " + ", ".join(f"{way} {median(found):.2f} s" for way, found in times[size].items()))
     return {
         "way_seconds": {size: {way: median(found) for way, found in each.items()} for size, each in times.items()},
         "way_spreads": times,
+        "way_choices": choices,
     }
 
 
