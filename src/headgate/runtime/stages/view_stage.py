@@ -99,7 +99,8 @@ class ViewStage:
             self._apply({}, None, upto)
             return
         rows = sum(change.rows for change in changes)
-        whole = sum(self._tables[table].count(upto) for table in self.inputs)
+        # Whoever reads the tables now reads the changes beside them.
+        whole = sum(self._tables[table].count(upto) for table in self.inputs) + rows
         way = batch.factory.ways.choose(self.name, rows, recomputed_rows=whole, jobs=upto - after).way
         began = time.monotonic()
         if way is Way.RECOMPUTE:
