@@ -20,7 +20,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headgate.capture.log_manifest import LogManifest
-from headgate.capture.memory import MemorySource
 from headgate.capture.producer import ProducerSource
 from headgate.capture.ranges import LargeLoads
 from headgate.capture.recovery import Expected
@@ -29,7 +28,7 @@ from headgate.clock import Clock
 from headgate.config.live import LiveProject
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
-from headgate.errors import DefiniteError, HeadgateError, UnknownTable, raise_all
+from headgate.errors import DefiniteError, raise_all
 from headgate.runtime.defining.building import Builder, Definitions
 from headgate.runtime.defining.defining import Defining
 from headgate.runtime.defining.dividing import Dividing
@@ -47,7 +46,6 @@ from headgate.runtime.flows.replicas import Replicas
 from headgate.runtime.placing.platforms import Platforms
 from headgate.runtime.reading.reader import Reader
 from headgate.runtime.reading.spark_reading import SparkReading
-from headgate.runtime.recovery.damage import fillable, to_build_over
 from headgate.runtime.signal import Signal
 from headgate.runtime.sources.cuts import Cuts
 from headgate.runtime.sources.loading import Loads
@@ -65,14 +63,12 @@ from headgate.runtime.stages.batch import BatchFactory
 from headgate.runtime.stages.event_files import SharedEvents
 from headgate.runtime.stages.materialization import Materializer
 from headgate.runtime.stages.procedures import Procedure
-from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.ways import Way, Ways
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.journal import Journal
-from headgate.runtime.tables.records import RESNAPSHOT, STREAM, STREAM_MARKED
+from headgate.runtime.tables.records import STREAM, STREAM_MARKED
 from headgate.runtime.tables.tables import INTERNAL, Tables
 from headgate.runtime.upkeep.upkeep import Upkeep
-from headgate.sql.names import did_you_mean
 from headgate.warehouse.base import FileLimits
 from headgate.warehouse.conversions import bring_up_to_date
 from headgate.warehouse.ledger import Ledger
@@ -128,9 +124,9 @@ class Engine:
                 # Spark reads the types of their columns.
                 self.sessions.wait()
             self._open_sources(clock, progress, ledger.epoch)
-            if self._cuts.reread():
+            if self.cuts.reread():
                 # A crash came between: no stage may run through the jobs that are to be forgotten.
-                self._cuts.close_job({})
+                self.cuts.close_job({})
             with self.graph_lock:
                 self.defining.open(
                     procedures,
@@ -173,7 +169,7 @@ class Engine:
             step,
         )
         materializer = Materializer(journal, self.tables, sessions)
-        self._cuts = Cuts(self.sources, journal, clock, self.signal)
+        self.cuts = Cuts(self.sources, journal, clock, self.signal)
         self.replicas = Replicas(
             self.tables, self.catalog, journal, batches, materializer, RangeMaps(self.settings, journal)
         )
@@ -269,7 +265,7 @@ class Engine:
                 self.replicas.open_declared(source, newest)
             if log.loss is not None and source.unopened is None and not source.capabilities.intermediate_versions:
                 # Polls promise no more than reading everything finds.
-                raise_all(self._cuts.read_whole(source))
+                raise_all(self.cuts.read_whole(source))
 
     def _record_stream(self, source: str, manifest: LogManifest) -> None:
         self.journal.record([(STREAM, manifest.body(source))])
@@ -287,7 +283,7 @@ class Engine:
         self._widen(*self.sources.values())
         with self.journal.lock:
             before = self.journal.chain.newest
-            job = self._cuts.close_job(samples)
+            job = self.cuts.close_job(samples)
         return job, job > before
 
     def _widen(self, *sources: Source) -> None:
@@ -308,91 +304,10 @@ class Engine:
         """Whether more answers are being read than Spark has slots for."""
         return self.reader.reads.running > self.sessions.context.defaultParallelism
 
-    def refresh(self, table: str | None, full: bool) -> JobId:
-        """Closes the open job and brings every table up to it, after reading or building again what is to be renewed."""
-        self.require_open()
-        if full and table is not None:
-            raise DefiniteError("`full` and `table` exclude each other", hint="give one of them")
-        problems: list[BaseException] = []
-        if table is not None:
-            self._renew(table)
-        elif full:
-            for source in self.sources.values():
-                problems += self._cuts.read_whole(source)
-        self.loads.start()
-        try:
-            self.loads.finish()
-        except HeadgateError as error:
-            problems.append(error)
-        captured = self.capture()
-        job, _ = self.cut(captured.samples)
-        self._catch_up(job)
-        raise_all([*problems, *captured.missing.values(), *self._failures_of(table)])
-        return job
-
-    def _renew(self, table: str) -> None:
-        """Reads a table of a source whole again, or builds a flow again from its inputs."""
-        entry = self.catalog.find(table)
-        replica = None if entry is None else self.replicas.stages.get(entry.name)
-        if replica is not None and (damage := replica.target.versioned.find_damage()) is not None:
-            with self.changing_flows():
-                self.replicas.set_aside(replica.name, damage)
-                self.defining.read_again()
-            entry = None
-        if entry is None and self.tables.find_damaged(table) is not None:
-            self._fill_again(table)
-            return
-        if entry is None:
-            raise UnknownTable(f"there is no table {table}", hint=did_you_mean(table, self.catalog.names()))
-        if replica is None:
-            with self.defining_flows():
-                self.defining.build_again(entry.name)
-        elif isinstance(replica.source, MemorySource) and replica.source.log.loss is None:
-            raise DefiniteError(
-                f"{entry.name} cannot be read again: programs write it, and all that they committed is here",
-                hint="name a table of a database, or a flow",
-            )
-        elif not replica.unread or replica.stopped is not None:
-            # One that is being loaded range by range is read anyway.
-            raise_all(self._cuts.read_whole(replica.source, replica.table))
-
-    def _fill_again(self, table: str) -> None:
-        """Reads a damaged replica whole from its source, and builds again what reads it."""
-        records = self.journal.records
-        full, damage = next(
-            (name, each) for name, each in self.tables.damaged.items() if name.casefold() == table.casefold()
-        )
-        above = self.flows.aside
-        source = fillable(full, damage, self.sources, records, above)
-        with self.changing_flows():
-            reading = (RESNAPSHOT, {"source": source.name, "tables": [full.partition(".")[2]]})
-            more = [reading, *to_build_over(full, above, records)]
-            self.replicas.begin_anew(full, source, self.journal.chain.newest, more)
-        raise_all(self._cuts.read_whole(source, full.partition(".")[2]))
-        self._catch_up(self.cut({})[0])
-        self.replicas.filled(full)
-        self.resume()
-
-    def _catch_up(self, job: JobId) -> None:
-        """Brings every table to the job, as far as that is possible, and tidies up."""
-        self.executor.resume()
-        self.executor.settle([stage.name for stage in self.flows.stages()], job)
-        self.upkeep.tidy()
-
     @property
     def failures(self) -> tuple[BaseException, ...]:
         """Why tables lag behind: what failed when jobs last ran, and source tables that cannot be followed any further."""
         return all_failures(self.tables, self.executor, self.replicas)
-
-    def _failures_of(self, table: str | None) -> list[BaseException]:
-        """What keeps a table from going on, or any table."""
-        if table is None:
-            return list(self.failures)
-        stages = self.flows.needed([table])
-        failed = self.executor.failures
-        found = [failed[stage.name] for stage in stages if stage.name in failed]
-        stopped = [stage.stopped for stage in stages if isinstance(stage, ReplicaStage) and stage.name not in failed]
-        return [*found, *(each for each in stopped if each is not None)]
 
     # flows
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,7 +19,6 @@ from headgate.clock import Clock
 from headgate.config.settings import Project
 from headgate.delta.changes import JobId
 from headgate.errors import DefiniteError, raise_all
-from headgate.ranges.key_set import ALL, KeySet
 from headgate.runtime.engine import CAPTURE_WINDOW, Engine
 from headgate.runtime.flows.advice import FlowAdvice
 from headgate.runtime.flows.descriptions import Lineage, TableDescription, describe_tables, lineage_of
@@ -28,7 +26,6 @@ from headgate.runtime.flows.explain import Explanation
 from headgate.runtime.flows.range_status import TableRangesStatus
 from headgate.runtime.placing.platforms import Platforms
 from headgate.runtime.reading.answer import SnapshotAnswer
-from headgate.runtime.reading.query_work import Interruption
 from headgate.runtime.recovery.backup import OnCopied, back_up_open
 from headgate.runtime.recovery.manifest import Manifest
 from headgate.runtime.sources.loading import SourceLoad
@@ -50,6 +47,7 @@ from headgate.scheduling.expectations import Violations
 from headgate.scheduling.history import History
 from headgate.scheduling.leases import Leases
 from headgate.scheduling.producer_tables import ProducerTables
+from headgate.scheduling.refreshing import Refreshing
 from headgate.scheduling.scaling import Scaling
 from headgate.scheduling.scaling_records import ScalingRecords
 from headgate.scheduling.scheduler import Scheduler
@@ -265,7 +263,7 @@ class Warehouse:
         inputs. What differs from the replicas becomes changes, so that history is kept. If a table had been stopped, jobs
         from before can no longer be read. What fails keeps nothing else from going on, and is raised at the end.
         """
-        return self._engine.refresh(table, full)
+        return Refreshing(self._engine).refresh(table, full)
 
     def split_partition(self, source: str, partition: int) -> QueueStatus:
         """Cuts a partition of a source's elastic queue in two, for what is put from now on."""
@@ -476,21 +474,7 @@ class Warehouse:
         `shop.orders WHERE id < 1000` has the ranges of a table read first that hold such rows.
         """
         self._engine.require_open()
-        name, *where = (part.strip() for part in re.split(r"\swhere\s", table, maxsplit=1, flags=re.IGNORECASE))
-        self._engine.loads.put_first(name, self._keys_of(name, *where) if where else ALL)
-
-    def _keys_of(self, table: str, predicate: str) -> KeySet:
-        """The keys of the rows of a table for which a predicate may hold."""
-        reader = self._engine.reader
-        query = reader.read(f"SELECT * FROM {table} WHERE {predicate}")
-        (name,) = reader.tables_of(query)
-        keys = reader.narrowed(query, Interruption()).keys.get(name, ALL)
-        if keys == ALL:
-            raise DefiniteError(
-                f"all ranges of {table} can hold rows for which {predicate} is true",
-                hint="compare the column that the table is loaded by with literals; `headgate ranges show` names it",
-            )
-        return keys
+        self._engine.loads.put_first(*self._engine.reader.keys_where(table))
 
     @property
     def spark_lost(self) -> str | None:

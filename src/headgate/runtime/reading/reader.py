@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from headgate.config.live import LiveProject
 from headgate.dataflow.graph import Scan
 from headgate.dataflow.relation import column_list
 from headgate.delta.changes import JobId
-from headgate.errors import Location, UnknownTable
+from headgate.errors import DefiniteError, Location, UnknownTable
 from headgate.ranges.key_set import ALL, KeySet
 from headgate.runtime.flows.flow_set import NO_KEYS, FlowSet
 from headgate.runtime.flows.range_status import missing_reasons, range_jobs
@@ -159,6 +160,21 @@ class Reader:
         except Unnarrowed:
             return WHOLE
         return Narrowed(keys, premise)
+
+    def keys_where(self, text: str) -> tuple[str, KeySet]:
+        """A table and, behind WHERE, the keys of its rows for which a predicate may hold; all without one."""
+        table, *where = (part.strip() for part in re.split(r"\swhere\s", text, maxsplit=1, flags=re.IGNORECASE))
+        if not where:
+            return table, ALL
+        query = self.read(f"SELECT * FROM {table} WHERE {where[0]}")
+        (name,) = self.tables_of(query)
+        keys = self.narrowed(query, Interruption()).keys.get(name, ALL)
+        if keys == ALL:
+            raise DefiniteError(
+                f"all ranges of {table} can hold rows for which {where[0]} is true",
+                hint="compare the column that the table is loaded by with literals; `headgate ranges show` names it",
+            )
+        return table, keys
 
     def _premise(self, names: Iterable[str], job: JobId | None = None) -> Hashable:
         """What keys of the tables are told from, of the flows in use or of those that have a job; the journal's lock is held."""
