@@ -59,6 +59,31 @@ def test_write_only_jobs_run_at_once_and_commit_in_order(tmp_path: Path, spark_s
     assert sink.most > 1 and sink.commits == [1, 2, 3, 4]
 
 
+def test_a_procedure_takes_each_job_of_all_ranges_and_has_one_itself(
+    tmp_path: Path, spark_sessions: SparkSessions
+) -> None:
+    taken: list[tuple[int, list[int]]] = []
+
+    def remember(changes: DataFrame, call: Call) -> None:
+        taken.append((call.job, sorted(row.id for row in changes.collect())))
+
+    columns = {"id": "bigint", "branch": "int", "balance": "bigint"}
+    accounts = {"columns": columns, "key": ["id"], "ranges": {"column": "id", "bounds": [10]}}
+    sources = {"bank": {"type": "memory", "tables": {"accounts": accounts}}}
+    flows = "CREATE MATERIALIZED VIEW doubled AS SELECT id, 2 * balance AS twice FROM bank.accounts;"
+    procedure = Procedure("mail", "bank.accounts", remember, writes=["mailbox"])
+    with open_bank(tmp_path, flows, procedures=[procedure], sources=sources) as bank:
+        for first in (1, 2):
+            deposit(bank, (first, 1, 1), (10 + first, 1, 1))
+            with bank.sql("SELECT id FROM doubled WHERE id < 10", max_staleness="0s") as answer:
+                answer.collect()
+        counts = {each.table: len(each.ranges) for each in bank.ranges()}
+        assert counts["doubled"] == 2 and counts["mail"] == 1
+        with bank.sql("SELECT job, rows FROM mail", max_staleness="0s") as log:
+            assert sorted(tuple(row) for row in log.collect()) == [(1, 2), (2, 2)]
+    assert sorted(taken) == [(1, [1, 11]), (2, [2, 12])]
+
+
 def test_procedures_of_a_zone_take_each_job_together_in_order(tmp_path: Path, spark_sessions: SparkSessions) -> None:
     order: list[tuple[str, int]] = []
 
