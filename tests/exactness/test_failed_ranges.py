@@ -15,6 +15,7 @@ from headgate.errors import DefiniteError, FlowFailed, HeadgateError
 from tests.exactness.model import Delete, Insert, Table, Update
 from tests.exactness.world import View, World
 from tests.seed import SEED
+from tests.waiting import eventually
 
 EXAMPLES = int(os.environ.get("HEADGATE_EXAMPLES", 1))
 
@@ -130,6 +131,28 @@ def test_a_missing_range_comes_back_after_resume_without_new_data(world: World) 
     assert not world.stored("inverse").missing
     assert ask(world, "SELECT k, s FROM summed") == [(1, 30), (2, 0), (11, 80)]
     assert ask(world, "SELECT s FROM total") == [(110,)]
+
+
+def test_missing_ranges_are_made_anew_each_at_its_own_job(world: World) -> None:
+    world.commit(fact(1, 2), fact(11, 3))
+    settled(world)
+    world.commit(fact(1, 0, n=1), fact(11, 0, n=1))
+    settled(world)
+    world.materialize()
+    assert set(world.stored("inverse").missing) == {0, 1}
+    executor, chain = world.warehouse._engine.executor, world.warehouse._engine.journal.chain
+    ranges = world.stored("inverse").range_map
+    with executor.paused():
+        for key in (1, 11):
+            # The later job heals the second range, which would fail again at the earlier one.
+            world.commit(Update("facts", {"k": key, "n": 1, "v": 3}))
+            world.close_job()
+            executor.want(["inverse"], chain.newest, {"inverse": ranges.keys_of([key // 10])})
+        executor.run_here(chain.newest, leave=[view.name for view in VIEWS])
+    eventually(lambda: not world.stored("inverse").missing)
+    made = [(set(run.ranges), int(run.after), int(run.upto)) for run in executor.runs if run.stage == "inverse"]
+    assert made[-2:] in ([({0}, 1, 3), ({1}, 1, 4)], [({1}, 1, 4), ({0}, 1, 3)]), made
+    assert ask(world, "SELECT k, n, q FROM inverse") == [(1, 0, 30), (1, 1, 20), (11, 0, 20), (11, 1, 20)]
 
 
 def change(choice: random.Random) -> Insert | Update | Delete:

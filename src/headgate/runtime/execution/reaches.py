@@ -67,7 +67,7 @@ class Reaches:
                 continue
             if gap is not None:
                 least = self._rebuilt_at(stage, number, gap)
-                known_from |= {number: least} if gap.is_first else {}
+                known_from[number] = least
             if min(wanted[number], reaches[number]) >= least:
                 groups.setdefault((throughs[number], gap is not None, *group), []).append(number)
         if not groups:
@@ -78,7 +78,7 @@ class Reaches:
         if zone is not None:
             others = [other.target.through for other in self._flows.stages() if zone_of(other) == zone]
             reach = JobId(min(reach, min(others) + 1))
-        # What a range is made of for the first time may be there later than at the job that others of the group go to.
+        # A missing range may be due, or what it is made of there, later than at the job that others of the group go to.
         together = frozenset(number for number in groups[first] if known_from.get(number, NO_JOB) <= reach)
         return (together, reach) if reach > start else None
 
