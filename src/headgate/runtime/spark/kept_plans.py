@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 from pyspark.util import _load_from_socket
 
 from headgate.runtime.spark.entered_rows import Entered, Shape, drop_view, fresh_name, place_names, renamed
+from headgate.runtime.spark.one_partition import without_exchanges
 from headgate.runtime.spark.threads import DaemonThreads
 from headgate.warehouse.local import empty_frame, typed_rows
 
@@ -140,7 +141,7 @@ class KeptPlans:
             execution, schema = frame._jdf.queryExecution(), frame.schema
             if execution.analyzed().containsPattern(self._java.current_like):
                 return None
-            plan = execution.executedPlan()
+            plan = without_exchanges(execution.executedPlan(), self._session)
         finally:
             for name in names:
                 drop_view(self._session, name)

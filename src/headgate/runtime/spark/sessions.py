@@ -99,6 +99,8 @@ SMALL = {
 PLANNING = {
     # What is joined is one partition on either side: a broadcast would be a job of its own.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
+    # What stands twice is computed twice, by one task: it is not shuffled for that.
+    "spark.sql.exchange.reuse": "false",
 }
 LARGE = {
     "spark.sql.codegen.wholeStage": "true",
