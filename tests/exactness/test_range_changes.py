@@ -23,6 +23,10 @@ VIEWS = (
     View("sums", "SELECT k, sum(v) AS s FROM s.facts GROUP BY k"),
     # Its rows without a match depend on how many matches there are: a stored count.
     View("residual", "SELECT h.k, f.n FROM s.heads h LEFT JOIN s.facts f ON h.k = f.k AND f.v > h.w"),
+    View(
+        "totals",
+        "SELECT f.k, f.n, t.c FROM s.facts f JOIN (SELECT w, count(*) AS c FROM s.heads GROUP BY w) t ON t.w = f.ref",
+    ),
     # The rows of a name that changes are looked up by another column than the key.
     View("named", "SELECT f.k, f.n, r.name FROM s.facts f JOIN s.refs r ON f.ref = r.ref"),
 )
@@ -92,6 +96,40 @@ def test_states_and_arrangements_have_the_range_column_and_stand_per_range(world
         for physical in stored.physical():
             assert division.column in physical.spec.columns, physical.spec.name
             assert [int(job) for job in physical.throughs] == [2, 3, 2], physical.spec.name
+
+
+def test_a_state_without_the_range_column_is_a_stage_of_its_own_and_read_whole(world: World) -> None:
+    load(world)
+    heads = [Insert("heads", {"k": k, "w": 2}) for k in (1, 25)]
+    world.commit(*heads, *[fact(k, 1) for k in (2, 12, 22)])
+    world.close_job()
+    flow = world.warehouse._engine.flows.get("totals")
+    (state,) = [stage.target for stage in flow.state_stages]
+    assert (state.division, list(tables_of(flow.stages[0]))) == (None, [world.stored("totals")])
+    world.bring("totals", [1])
+    # Heads of all ranges are in its sums.
+    assert (throughs(world, "totals"), throughs(world, "s.heads"), int(state.through)) == ([1, 2, 1], [2, 2, 2], 2)
+    assert throughs(world, "s.facts") == [1, 2, 1]
+    assert "running sums of all ranges" in str(world.warehouse.explain("totals"))
+    world.commit(Insert("heads", {"k": 3, "w": 2}), fact(13, 2))
+    world.close_job()
+    world.bring("totals", [2])
+    # The table is folded up to its slowest range, and so is what it reads.
+    world.materialize()
+    assert (world.stored("totals").main.base_through, state.main.base_through) == (1, 1)
+    world.reopen()
+    world.bring("totals", [0])
+    world.check_new_jobs()
+    # A stop that had no time to fold the state, and a project file without ranges since.
+    world.commit(fact(14, 2), Insert("heads", {"k": 4, "w": 2}))
+    world.refresh()
+    world.warehouse._engine.upkeep.materialize_stages(["totals", "sums"])
+    world.ranges = {}
+    world.reopen()
+    flow = world.warehouse._engine.flows.get("totals")
+    assert (flow.stages[0].target.division, len(flow.state_stages)) == (None, 1)
+    world.step(Insert("heads", {"k": 5, "w": 2}), fact(15, 2))
+    world.check_new_jobs()
 
 
 def test_only_ranges_that_become_one_are_brought_to_one_job(world: World) -> None:

@@ -32,6 +32,13 @@ VIEWS = (
     View("in_one", "SELECT k, v FROM s.facts UNION ALL SELECT k, w FROM s.heads"),
     View("numbered", "SELECT k, n, row_number() OVER (PARTITION BY k ORDER BY v, n) AS r FROM s.facts"),
     View("self_joined", "SELECT a.k, a.n, b.n AS bn FROM s.facts a JOIN s.facts b ON a.k = b.ref"),
+    # States whose groups lack the column.
+    View(
+        "of_totals",
+        "SELECT f.k, f.n, t.s, u.u FROM s.facts f JOIN (SELECT g, sum(w) AS s FROM s.heads GROUP BY g) t ON t.g = f.ref"
+        " LEFT JOIN (SELECT c, count(*) AS u FROM (SELECT g, count(*) AS c FROM s.heads GROUP BY g) GROUP BY c) u ON u.c = f.n",
+    ),
+    View("matched", "SELECT f.k, f.n, h.w FROM s.facts f LEFT JOIN s.heads h ON h.g = f.ref"),
     View("counted", "SELECT k, count(*) AS c FROM joined GROUP BY k"),
     View("all_rows", "SELECT sum(v) AS s, count(*) AS c FROM s.facts"),
     View("by_ref", "SELECT ref, sum(v) AS s FROM s.facts GROUP BY ref", ranges=("ref", 3)),
@@ -47,7 +54,7 @@ VIEWS = (
 )
 ALWAYS = ("joined", "summed", "of_groups", "by_ref", "by_other", "dated")
 ALIGNED = {"joined", "outer_joined", "outer_residual", "summed", "looked_up", "in_one", "numbered", "counted", "without",
-           "of_groups", "by_ref", "by_other", "dated"}  # fmt: skip
+           "of_totals", "matched", "of_groups", "by_ref", "by_other", "dated"}  # fmt: skip
 
 
 def change(choice: random.Random) -> Change:
@@ -81,7 +88,7 @@ def test_ranges_at_different_jobs_are_exact(
     monkeypatch.setattr(wide_inputs, "ROWS_PER_CHANGE", choice.randint(0, 1))
     monkeypatch.setattr(wide_inputs, "MANY_ROWS", choice.choice((0, wide_inputs.MANY_ROWS)))
     limits = {"rows_per_file": 4, "small_table_rows": choice.choice((1, 1000)), "batch_rows": 50}
-    views = [*choice.sample(VIEWS[:8], 3), *choice.sample(VIEWS[8:12], 1)]
+    views = [*choice.sample(VIEWS[:8], 3), *choice.sample(VIEWS[8:14], 2)]
     wanted = [view for view in VIEWS if view in views or view.name in ALWAYS]
     with World(tmp_path, oracle, TABLES, [Dimension("dim", "refs")], wanted, limits, RANGES) as world:
         divided = {view.name for view in wanted if world.stored(view.name).division is not None}

@@ -27,6 +27,7 @@ from headgate.dataflow.graph import (
     Window,
     scans,
 )
+from headgate.dataflow.lineage import all_nodes
 from headgate.dataflow.rules.join import companion
 
 TypeOf = Callable[[Node, str], str]
@@ -258,7 +259,10 @@ class Restriction:
     column: str
     tables: frozenset[str]
     states: Mapping[Aggregate, str]
+    """The stored aggregates that have these ranges, with the column."""
     scans: tuple[ScanAlignment, ...]
+    whole: frozenset[Aggregate] = frozenset()
+    """The other stored aggregates, in whose groups rows of all ranges meet, with all that are stored below them."""
 
 
 def restriction(
@@ -278,8 +282,12 @@ def restriction(
         missing = [each for each in found.scans if each.scan.table not in on]
         why = next((f"{each.scan.table}: {each.reason}" for each in missing if each.column is None), None)
         return why or f"no table that it reads has ranges of {_shown(column)}"
-    for state in states:
-        name = found.states.get(state)
-        if name is None or not covered(state, name, type_of, on):
-            return f"{state} is stored without {_shown(column)}"
-    return Restriction(column, frozenset(on), found.states, found.scans)
+    divided = {
+        state: name
+        for state in states
+        if (name := found.states.get(state)) is not None and covered(state, name, type_of, on)
+    }
+    below = {node for state in states if state not in divided for node in all_nodes(state)}
+    whole = {state for state in states if state in below}
+    kept = {state: name for state, name in divided.items() if state not in whole}
+    return Restriction(column, frozenset(on), kept, found.scans, frozenset(whole))

@@ -55,7 +55,7 @@ class Catalogue:
         failures = self.scheduler.executor.failures
         found: Rows = []
         for flow in self.scheduler.flows:
-            failed = next((str(failures[stage.name]) for stage in flow.stages if stage.name in failures), None)
+            failed = next((str(failures[stage.name]) for stage in flow.all_stages if stage.name in failures), None)
             plan = flow.plan
             found.append((plan.name, _kind(plan), plan.fragment is None, ", ".join(plan.tables_read), failed))
         return found

@@ -282,7 +282,7 @@ class Defining:
             stage.name
             for name in {*stale} - moved
             if (old := self._flows.find(name)) is not None
-            for stage in old.stages
+            for stage in old.all_stages
         ]
         known = [name for name in read if self._tables.find_damaged(name) is None]
         with self._journal.lock:

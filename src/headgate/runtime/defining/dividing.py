@@ -22,6 +22,7 @@ from headgate.runtime.flows.flow_set import FlowSet
 from headgate.runtime.flows.range_maps import RangeMaps
 from headgate.runtime.flows.range_status import TableRangesStatus, range_status
 from headgate.runtime.stages.stage import tables_of
+from headgate.runtime.stages.state_stage import StateStage
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.journal import Journal
 from headgate.runtime.tables.stored import StoredTable
@@ -50,6 +51,7 @@ class Dividing:
             return [
                 range_status(stage.target, stage if isinstance(stage, ViewStage) else None)
                 for stage in self._flows.stages()
+                if not isinstance(stage, StateStage)
             ]
 
     def split(self, table: str, at: str) -> None:

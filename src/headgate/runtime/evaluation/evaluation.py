@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from headgate.dataflow.graph import Aggregate, AsOfJoin, Join, Node, scans
 from headgate.dataflow.relation import Keys, Relation, column_list, netted
-from headgate.dataflow.rules.aggregate import Fused, fuse
+from headgate.dataflow.rules.aggregate import Fused, fuse, value_changes
 from headgate.delta.changes import BEGINNING, JOB, WEIGHT
 from headgate.runtime.evaluation.flow_batch import FlowBatch
 from headgate.runtime.evaluation.merging import touched_sides
@@ -57,7 +57,8 @@ class Evaluation(RuleRun):
 
     def result(self, *, keyed: bool) -> pa.Table | None:
         """The flow's changes, netted, or None. With a key, a row that changed to itself may be among them."""
-        fused = fuse(self.graph.root, self) if keyed else None
+        is_computed = keyed and self.graph.running_top not in self._spans
+        fused = fuse(self.graph.root, self) if is_computed else None
         if fused is not None:
             return self._fused_result(fused)
         delta = self.delta(self.graph.root)
@@ -121,6 +122,15 @@ class Evaluation(RuleRun):
     def is_told(self, node: Node) -> bool:
         # Below a shared part nothing is to be asked for.
         return node in self._spans or node in self._shared
+
+    def read_state(self, node: Aggregate) -> None:
+        """Takes the changes of an aggregate's state as they are stored."""
+        changes = self._views.changes(self._batch.states[node], self._batch.after, self._batch.upto)
+        if changes is None or not changes.rows.num_rows:
+            self._spans[node] = None
+            return
+        columns = self._batch.states[node].spec.columns
+        self._spans[node] = self.settle(value_changes(node, self.graph.forms[node], Relation(changes.view, columns)))
 
     def keep_state(self, node: Aggregate, changes: Relation) -> None:
         self.state_changes[node] = self._settled.rows_of(changes)

@@ -58,6 +58,15 @@ class WideEvaluation(RuleRun):
         relation = Relation(view, self._batch.states[node].spec.columns, changes.rows)
         self._spans[node] = value_changes(node, self.graph.forms[node], relation)
 
+    def read_state(self, node: Aggregate) -> None:
+        """Takes the changes of an aggregate's state as they are stored."""
+        changes = self._batch.states[node].changes(self._batch.after, self._batch.upto)
+        if changes is None or not changes.rows:
+            self._spans[node] = None
+            return
+        self.know_state(node, changes)
+        self._spans[node] = self.settle(self._spans[node])
+
     def _numbered(self, delta: Relation, target: StoredTable) -> Relation | None:
         """Weighted rows of a bag as single copies, each with its row hash and number."""
         names = tuple(name for name in target.spec.columns if name not in (ROW_HASH, COPY))

@@ -73,7 +73,8 @@ def explain_flow(
         if plan.fragment is not None:
             lines.append(f"stored for the fragment: {stage.name}")
         lines.extend(_lines(stage.graph.root, stage.graph, 0))
-        states.extend(_size(table.versioned, table.name) for table in stage.states.values())
+        kept = (*stage.states.values(), *stage.whole_states.values())
+        states.extend(_size(table.versioned, table.name) for table in kept)
     arrangements = [
         _size(found, found.spec.name)
         for table in dict.fromkeys(demand.table for demand in flow.demands)

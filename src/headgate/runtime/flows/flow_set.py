@@ -13,7 +13,7 @@ from types import MappingProxyType
 from headgate.config.durations import parse_duration
 from headgate.dataflow.demands import Demand
 from headgate.dataflow.flow import Flow, MaterializedView
-from headgate.dataflow.graph import Scan
+from headgate.dataflow.graph import Aggregate, Scan
 from headgate.dataflow.scan_filters import scan_filters
 from headgate.dataflow.sharing import SharedPart, shared_parts
 from headgate.delta.changes import NO_JOB, JobId
@@ -26,6 +26,7 @@ from headgate.runtime.flows.procedure_set import ProcedureSet
 from headgate.runtime.flows.replicas import Replicas
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage, aligned_of, runs_whole, zone_of
+from headgate.runtime.stages.state_stage import state_stages
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.catalog import WarehouseCatalog
 from headgate.runtime.tables.gaps import Gap, Gaps
@@ -169,13 +170,13 @@ class FlowSet:
 
     def flow_of(self, stage: Stage) -> Flow | None:
         for flow in self._flows.values():
-            if stage in flow.stages:
+            if stage in flow.all_stages:
                 return flow.plan.flow
         return None
 
     def stages(self) -> list[Stage]:
         """All stages; each comes after those that it reads."""
-        flows = [stage for flow in self._flows.values() for stage in flow.stages]
+        flows = [stage for flow in self._flows.values() for stage in flow.all_stages]
         procedures = self._procedures
         return [*self._replicas.stages.values(), *procedures.over_replicas(), *flows, *procedures.over_flows()]
 
@@ -278,7 +279,10 @@ class FlowSet:
         with self._sharing:
             changes = self.changes
             if self._shared[0] != changes:
-                graphs = {stage.name: stage.graph.root for stage in self.stages() if isinstance(stage, ViewStage)}
+                views = [
+                    stage for flow in self._flows.values() for stage in flow.stages if isinstance(stage, ViewStage)
+                ]
+                graphs = {stage.name: stage.graph.root for stage in views}
                 found: dict[str, list[SharedPart]] = {}
                 for part in shared_parts(graphs):
                     for name in part.uses:
@@ -367,6 +371,8 @@ class FlowSet:
                 column, count = said.get(RANGE_COLUMN), int(said.get(RANGES, 1))
                 found = inherited(stage, {name: self._tables.get(name).division for name in stage.inputs}, column)
                 stage.one_range = found if isinstance(found, str) else None
+                whole = frozenset[Aggregate]() if isinstance(found, str) else found.restriction.whole
+                flow.state_stages += state_stages(stage, whole)
                 if not isinstance(found, str):
                     stage.alignment = found.restriction
                     stage.aligned = found.restriction.tables
@@ -375,6 +381,8 @@ class FlowSet:
                         state.divide(replace(found.division, column=found.restriction.states[node]))
                 elif column is not None and count > 1:
                     stage.target.divide(self._replicas.range_maps.of_view(stage.target.spec, column, count))
+        for stage in flow.all_stages:
+            if isinstance(stage, ViewStage):
                 self._restore_gaps(stage)
 
     def _restore_gaps(self, stage: ViewStage) -> None:

@@ -28,6 +28,7 @@ from headgate.runtime.spark.problems import refusal
 from headgate.runtime.stages.dimension_stage import DimensionStage, event_log
 from headgate.runtime.stages.replica_stage import ReplicaStage
 from headgate.runtime.stages.stage import Stage, tables_of
+from headgate.runtime.stages.state_stage import StateStage
 from headgate.runtime.stages.view_stage import ViewStage
 from headgate.runtime.tables.catalog import TableEntry, WarehouseCatalog, versions_hidden
 from headgate.runtime.tables.stored import StoredTable
@@ -104,6 +105,8 @@ class RunningFlow:
     generation: int
     stages: list[Stage]
     demands: frozenset[Demand] = field(default_factory=frozenset)
+    state_stages: list[StateStage] = field(default_factory=list)
+    """Keep what the stages read of aggregates that do not have their ranges; before them."""
     built_at: JobId = NO_JOB
     """The job, if it was built since the warehouse was opened."""
 
@@ -113,8 +116,13 @@ class RunningFlow:
         return self.built_at if self.stages else NO_JOB
 
     def tables(self) -> Iterator[StoredTable]:
-        for stage in self.stages:
+        for stage in self.all_stages:
             yield from tables_of(stage)
+
+    @property
+    def all_stages(self) -> list[Stage]:
+        """Each comes after those that it reads."""
+        return [*self.state_stages, *self.stages]
 
 
 @dataclass

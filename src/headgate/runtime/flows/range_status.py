@@ -51,6 +51,7 @@ def range_status(table: StoredTable, stage: ViewStage | None) -> TableRangesStat
             + ("" if each.column is None or each.scan.table in stage.aligned else ", but it has no such ranges")
             for each in stage.alignment.scans
         )
+        scans += tuple(f"{table.name}: running sums of all ranges" for table in stage.whole_states.values())
     elif stage is not None and division is not None:
         scans = (f"{stage.one_range}: all its ranges come forward together",)
     why = None

@@ -60,11 +60,19 @@ class ViewStage:
         self._newest_commit_at = newest_commit_at
         self._is_bag = ROW_HASH in target.spec.key
         self.inputs = scanned_tables(graph.root)
+        self.whole_states: Mapping[Aggregate, StoredTable] = {}
+        """States in whose groups rows of all ranges meet: stages of their own keep them, and they are read like inputs."""
         self.aligned: frozenset[str] = frozenset()
         """Tables of which a range is read for a range of the target; of others, all ranges."""
         self.alignment: Restriction | None = None
         self.one_range: str | None = None
         """Why the target has one range only, if it has."""
+
+    def read_whole(self, states: Mapping[Aggregate, StoredTable]) -> None:
+        """Leaves these states to stages of their own."""
+        self.whole_states = states
+        self.states = {node: table for node, table in self.states.items() if node not in states}
+        self.inputs = (*scanned_tables(self.graph.root), *(table.name for table in states.values()))
 
     def table(self, name: str) -> StoredTable:
         """An input."""
@@ -80,7 +88,9 @@ class ViewStage:
         }
         states = {node: table.within(ranges) for node, table in self.states.items()}
         target = self.target.within(ranges)
-        return ViewStage(self.flow, self.graph, target, states, tables, self._newest_commit_at, self._failing)
+        part = ViewStage(self.flow, self.graph, target, states, tables, self._newest_commit_at, self._failing)
+        part.read_whole(self.whole_states)
+        return part
 
     @property
     def name(self) -> str:
@@ -127,23 +137,25 @@ class ViewStage:
     def _narrowly(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:
         shared = self._shared(after, upto, rows, batch)
         evaluation = Evaluation(self._flow_batch(after, upto), batch.views(rows), batch.factory.many_rows, shared)
+        for node in self.whole_states:
+            evaluation.read_state(node)
         try:
-            result = evaluation.result(keyed=not self._is_bag)
+            result = self._narrow_result(evaluation, after, batch)
         except TooMuchToRead:
             self.advance(JobId((after + upto) // 2), batch)
             self.advance(upto, batch)
             return
-        changes = None
-        if result is not None:
-            if self._is_bag:
-                result = self._expanded(result, after, batch)
-            changes = ChangeSet.of_table(self.target.spec, result, after, upto)
+        changes = None if result is None else ChangeSet.of_table(self.target.spec, result, after, upto)
         require_expected(self.flow, self._failing, changes, batch)
         states = {
             node: ChangeSet.of_table(self.states[node].spec, table, after, upto)
             for node, table in evaluation.state_changes.items()
         }
         self._apply(states, changes, upto)
+
+    def _narrow_result(self, evaluation: Evaluation, after: JobId, batch: Batch) -> pa.Table | None:
+        result = evaluation.result(keyed=not self._is_bag)
+        return self._expanded(result, after, batch) if result is not None and self._is_bag else result
 
     def _shared(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> dict[Node, SharedChanges]:
         """By node the parts that are worth computing together with the flows that run alongside."""
@@ -172,12 +184,18 @@ class ViewStage:
 
     def _widely(self, after: JobId, upto: JobId, rows: int, batch: Batch) -> None:
         evaluation = WideEvaluation(self._flow_batch(after, upto), batch.bulk_views, batch, rows)
-        changes = evaluation.result(self.target)
+        for node in self.whole_states:
+            evaluation.read_state(node)
+        changes = self._wide_result(evaluation)
         require_expected(self.flow, self._failing, changes, batch)
         self._apply(evaluation.state_changes, changes, upto)
 
+    def _wide_result(self, evaluation: WideEvaluation) -> ChangeSet | None:
+        return evaluation.result(self.target)
+
     def _flow_batch(self, after: JobId, upto: JobId) -> FlowBatch:
-        return FlowBatch(self.flow, self.graph, self._tables, self.states, self._newest_commit_at, after, upto)
+        states = {**self.states, **self.whole_states}
+        return FlowBatch(self.flow, self.graph, self._tables, states, self._newest_commit_at, after, upto)
 
     def _apply(self, states: Mapping[Aggregate, ChangeSet | None], changes: ChangeSet | None, upto: JobId) -> None:
         for node, table in self.states.items():
@@ -218,7 +236,7 @@ class ViewStage:
 
     def _recompute(self, after: JobId, upto: JobId, batch: Batch) -> None:
         """Runs the query at `upto` and takes the difference from what the tables hold at `after`."""
-        top = None if self._is_bag else self.graph.running_top
+        top = self._top
         texts = self._texts(upto, batch, batch.bulk_views, top)
         # All are computed before any is applied: a full disk in between would leave them at different jobs.
         states = {
@@ -230,6 +248,12 @@ class ViewStage:
             changes = self._derived(top, states[top], after, upto, batch)
         require_expected(self.flow, self._failing, changes, batch)
         self._apply(states, changes, upto)
+
+    @property
+    def _top(self) -> Aggregate | None:
+        """The state that the target derives from group by group."""
+        top = None if self._is_bag else self.graph.running_top
+        return top if top in self.states else None
 
     def _derived(
         self, top: Aggregate, state: ChangeSet | None, after: JobId, upto: JobId, batch: Batch
@@ -283,7 +307,7 @@ class ViewStage:
         """
         tables = self._whole_inputs(job, views)
         texts = {}
-        states: dict[Aggregate, tuple[Running, str]] = {}
+        states = self._states_read(job, views)
         for node, table in self.states.items():
             form = self.graph.forms[node]
             below = plain_sql(node.input, tables, self.graph.sensitive, states)
@@ -301,6 +325,10 @@ class ViewStage:
             text = bag_text(self.target.spec, text)
         texts[self.target.name] = text
         return texts
+
+    def _states_read(self, job: JobId, views: BatchViews) -> dict[Aggregate, tuple[Running, str]]:
+        """The states that other stages keep, as relations."""
+        return {node: (self.graph.forms[node], views.whole(table, job)) for node, table in self.whole_states.items()}
 
 
 def state_text(node: Aggregate, form: Running, below: str) -> str:
