@@ -252,6 +252,9 @@ def main() -> None:
         for lines in arguments.sizes or SIZES[scale]:
             say(f"chunks of {lines:,} line items")
             sizes.append(size_figures(sides, lines, courses(scale, arguments.chunks or CHUNKS[scale], SCANS[scale])))
+            say(
+                f"  {', '.join(f'{name} {value:.2f}' for name, value in sizes[-1].items() if isinstance(value, float))}"
+            )
         check(sides)
         results |= {name: value for name, value in sizes[-1].items() if name != "lines"}
         results["sizes"] = sizes

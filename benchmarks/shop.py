@@ -198,8 +198,8 @@ class Shop:
         A purchase may be overwritten again and again; one that is deleted is gone for good.
         """
         purchases = max(4, lines // LINES_PER_PURCHASE)
+        there = np.setdiff1d(np.arange(self._pool, self.next_number), np.array(sorted(self._gone), dtype=np.int64))
         fresh = self.new_numbers(purchases // 2)
-        there = np.setdiff1d(np.arange(self._pool, self.purchases), np.array(sorted(self._gone), dtype=np.int64))
         old = self._random.choice(there, purchases - len(fresh), replace=False)
         deleted = old[: len(old) // 2]
         self._gone.update(deleted.tolist())
