@@ -9,7 +9,7 @@ A value equal to a bound is in the range that the bound begins. NULL is in the f
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -79,12 +79,15 @@ class RangeMap:
 
     def holding(self, keys: KeySet) -> Ranges:
         """The ranges that hold some of the keys."""
-        found = {
-            number
-            for number in range(self.count)
-            if any(self.interval(number).meets(interval) for interval in keys.intervals)
-        }
-        return frozenset(found | {0} if keys.has_null else found)
+        found = {0} if keys.has_null else set()
+        for interval in keys.intervals:
+            low, high = interval.low, interval.high
+            first = 0 if low is None else bisect_right(self.bounds, low.value)
+            # Values below a bound are in the range before it.
+            find = bisect_left if high is not None and not high.above else bisect_right
+            last = len(self.bounds) if high is None else find(self.bounds, high.value)
+            found.update(range(first, last + 1))
+        return frozenset(found)
 
     def keys_of(self, ranges: Collection[int]) -> KeySet:
         """All keys of the ranges."""

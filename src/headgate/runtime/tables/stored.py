@@ -46,6 +46,7 @@ class StoredTable:
         """A table with at most this many rows is small: it is read whole rather than looked up."""
         self._counts: dict[JobId, int] = {}
         self.gaps = Gaps()
+        self._missing: tuple[Gaps, Division | None, dict[int, Gap]] | None = None
         self._whole: StoredTable = self
         """The table that has all ranges."""
         self.division: Division | None = None
@@ -99,8 +100,15 @@ class StoredTable:
     @property
     def missing(self) -> dict[int, Gap]:
         """Ranges that nobody can read now at jobs after the gap's, with the reason. They come back when they are made anew."""
+        gaps, division, known = self.gaps, self.division, self._missing
+        # Asked whenever somebody wants to know where the table stands; while it is loaded every range has a gap.
+        if known is None or known[0] is not gaps or known[1] is not division:
+            known = self._missing = (gaps, division, self._ranges_of(gaps))
+        return known[2]
+
+    def _ranges_of(self, gaps: Gaps) -> dict[int, Gap]:
         found: dict[int, Gap] = {}
-        for gap in self.gaps.open:
+        for gap in gaps.open:
             for number in self.holding(gap.keys):
                 found[number] = min(found.get(number, gap), gap, key=lambda each: each.after)
         return found
