@@ -38,7 +38,7 @@ _LOGGER = logging.getLogger(__name__)
 OPENING_THREADS = 4
 """Tables that are opened at the same time: most of that is waiting for the storage."""
 _UNLOADED = "its first rows are being loaded, and these are not read yet"
-_RANGE_BYTES = 32 << 20
+_RANGE_BYTES = 16 << 20
 """Of a table that is loaded range by range, about what a range has at the source."""
 _FEWEST_RANGES, _MOST_RANGES = 4, 128
 _KEPT = ("declared", "by_range", RANGE_COLUMN)

@@ -352,7 +352,10 @@ class Loads:
         return not self._closed.is_set() and stage.table in left and stage.table in self._choose(source, left).tables
 
     def _next_ranges(self, stage: ReplicaStage) -> Ranges:
-        """Those that somebody waits for or put first, as many as are read at the same time; without such, twice as many."""
+        """Those that somebody waits for or put first, as many as are read at the same time; without such, twice as many.
+
+        Before anything is read, few: whoever comes next waits for them, and executors have to start.
+        """
         awaited = self._ranges_awaited(stage)
         with self._lock:
             first = frozenset(
@@ -362,7 +365,8 @@ class Loads:
                 for number in stage.target.holding(keys)
             )
         unread = stage.unread
-        most = self._range_loads.most * (1 if (awaited.keys() | first) & unread else 2)
+        is_begun = self._paces[stage.name].rate is not None
+        most = self._range_loads.most * (1 if not is_begun or (awaited.keys() | first) & unread else 2)
         return choose_ranges(unread, first, awaited, most)
 
     def _choose(self, source: LoadingSource, names: Collection[str]) -> LoadChoice:
