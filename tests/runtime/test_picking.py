@@ -9,14 +9,18 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import sqlglot
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 import headgate
 from headgate import Answer, Warehouse
 from headgate.errors import HeadgateError
+from headgate.ranges.key_set import KeySet, any_of
 from headgate.runtime.reading import picking
 from headgate.runtime.reading.result import PickedResult
 from headgate.runtime.spark.partitions import ReadLimit
 from headgate.runtime.spark.sessions import SparkSessions
+from headgate.sql.picks import picks_of
 from tests.scheduling.bank import SPARK
 from tests.seed import SEED
 
@@ -210,3 +214,24 @@ def test_an_older_job_is_picked_as_it_was(warehouse: Warehouse, tmp_path: Path) 
         with warehouse.sql(query, job=job) as answer:
             assert is_picked(answer)
             assert rows(answer.to_arrow().to_pylist()) == rows(answer.dataframe.toArrow().to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("where", "column", "keys"),
+    [
+        ("id = 5", "Id", any_of([5])),
+        ("id IN (5, 7) AND t = 'a'", "Id", any_of([5, 7])),
+        ("id = 5 AND id = 6", "Id", any_of([5])),
+        ("t = 'a'", "t", any_of(["a"])),
+        ("t = 'a'", "Id", None),
+        ("id = '5'", "Id", None),
+        ("id = 99999999999999999999999", "Id", None),
+        ("d = 5", "d", None),
+    ],
+)
+def test_the_keys_of_picked_rows_are_known_without_a_plan(where: str, column: str, keys: KeySet | None) -> None:
+    text = f"SELECT t FROM x WHERE {where}"
+    picks = picks_of(sqlglot.parse_one(text, dialect="spark"), text)
+    assert picks is not None
+    schema = StructType([StructField("Id", LongType()), StructField("t", StringType()), StructField("d", DoubleType())])
+    assert picking.picked_keys(picks, schema, column) == keys

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from headgate.delta.changes import JobId
+from headgate.ranges.key_set import KeySet, any_of
 from headgate.sql.names import folded
 from headgate.sql.picks import Picks, Value
 from headgate.warehouse.table_ranges import TableRanges
@@ -65,6 +66,15 @@ def picked_rows(
     arrow = to_arrow_schema(types, timezone="UTC")
     arrays = [rows.column(name).cast(field.type) for name, field in zip(columns, arrow, strict=True)]
     return types, pa.Table.from_arrays(arrays, schema=arrow)
+
+
+def picked_keys(picks: Picks, schema: StructType, column: str) -> KeySet | None:
+    """The values of a column that picked rows can have; None where that is Spark's to say."""
+    if sum(folded(name) == folded(column) for name in schema.names) != 1:
+        return None
+    said = [_array(schema[column].dataType, values) for name, values in picks.conditions if name == folded(column)]
+    found = next((values for values in said if values is not None and len(values)), None)
+    return None if found is None else any_of(found.to_pylist())
 
 
 def _array(kind: DataType, values: Sequence[Value]) -> pa.Array | None:

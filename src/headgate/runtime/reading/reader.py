@@ -27,7 +27,7 @@ from headgate.runtime.flows.range_status import missing_reasons, range_jobs
 from headgate.runtime.reading.answer import SnapshotAnswer
 from headgate.runtime.reading.kept_answers import AskedQuery, KeptAnswers
 from headgate.runtime.reading.narrowing import WHOLE, KeysOutdated, Narrowed, Narrowing, Unnarrowed
-from headgate.runtime.reading.picking import picked_rows
+from headgate.runtime.reading.picking import picked_keys, picked_rows
 from headgate.runtime.reading.query_work import Interruption
 from headgate.runtime.reading.reads import Reads
 from headgate.runtime.reading.result import PickedResult, PlannedResult, Result
@@ -145,6 +145,12 @@ class Reader:
             premise = self._premise(names) if columns else None
         if not columns:
             return WHOLE
+        if query.picks is not None and len(query.references) == 1 and len(stored) == 1:
+            # Many such queries come at a time, and plans are made one after the other.
+            (table,) = stored
+            picked = picked_keys(query.picks, table.spec.schema, columns[table.name])
+            if picked is not None:
+                return Narrowed({table.name: picked}, premise)
 
         def text(relation: Callable[[str, StructType], str]) -> str:
             return query.replaced(
