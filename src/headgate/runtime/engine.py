@@ -196,7 +196,6 @@ class Engine:
             materializer,
             self.executor,
         )
-        self.tables.kept.filters = self.flows.filters_of
         range_loads = RangeLoads(journal, self.tables, lambda: sessions.context, self.upkeep.paused, self._widen)
         self.loads = Loads(
             self.sources, self.signal, self.flows.with_history, self.replicas.stages, range_loads, progress

@@ -9,7 +9,6 @@ from pyspark.sql.types import StructType
 
 from headgate.dataflow.graph import Scan
 from headgate.dataflow.relation import UNTIL, Keys, Relation, quoted
-from headgate.dataflow.scan_filters import scan_filters
 from headgate.delta.changes import JOB, WEIGHT
 from headgate.runtime.evaluation.flow_batch import FlowBatch
 from headgate.runtime.evaluation.inputs import Inputs
@@ -23,7 +22,6 @@ class NarrowInputs(Inputs):
     def __init__(self, batch: FlowBatch, views: BatchViews, settled: Settled) -> None:
         super().__init__(batch, views)
         self.settled = settled
-        self._filters = scan_filters(batch.graph.root)
         self.looked_up: dict[Scan, Relation | None] = {}
         """The rows that each scan was last asked for, where they were looked up; None for no rows."""
 
@@ -31,23 +29,11 @@ class NarrowInputs(Inputs):
         changes = self._changes(self._table(scan))
         if changes is None or changes.spans is None:
             return self.changes(scan)
-        if self._seen(scan, changes) is None:
-            return None
         return self._scanned(scan, changes.spans_view, changes.spans, spanned=True)
 
     def changes(self, scan: Scan) -> Relation | None:
         changes = self._changes(self._table(scan))
-        rows = None if changes is None else self._seen(scan, changes)
-        return None if changes is None or rows is None else self._scanned(scan, changes.view, rows, spanned=False)
-
-    def _seen(self, scan: Scan, changes: TableChanges) -> pa.Table | None:
-        """The changes, without those that the filter above the scan drops as far as that is known; None if there are none.
-
-        The relation may still read all of them: the filter stays above it.
-        """
-        condition = self._filters.get(scan)
-        rows = changes.rows if condition is None else changes.passing(condition)
-        return rows if rows.num_rows else None
+        return None if changes is None else self._scanned(scan, changes.view, changes.rows, spanned=False)
 
     def _changes(self, table: StoredTable) -> TableChanges | None:
         return self.views.changes(table, self.batch.after, self.batch.upto)
@@ -71,7 +57,7 @@ class NarrowInputs(Inputs):
         changes = self._changes(table)
         if changes is None or changes.spans is not None or self._is_read_whole(table):
             return None
-        return self._seen(scan, changes)
+        return changes.rows
 
     def is_key(self, side: tuple[Scan, tuple[str, ...]]) -> bool:
         """Whether the columns of the scan's table tell its rows apart."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -14,7 +14,6 @@ from headgate.config.durations import parse_duration
 from headgate.dataflow.demands import Demand
 from headgate.dataflow.flow import Flow, MaterializedView
 from headgate.dataflow.graph import Aggregate, Scan
-from headgate.dataflow.scan_filters import scan_filters
 from headgate.dataflow.sharing import SharedPart, shared_parts
 from headgate.delta.changes import NO_JOB, JobId
 from headgate.errors import CorruptWarehouse, DefiniteError, SnapshotGone
@@ -39,8 +38,6 @@ from headgate.sql.statements import RANGE_COLUMN, RANGES, TARGET_LAG
 _LOGGER = logging.getLogger(__name__)
 NO_KEYS: Mapping[str, KeySet] = MappingProxyType({})
 """Nothing is known of the keys that are read: all."""
-FILTERS_TOGETHER = 4
-"""So many conditions on one table's changes are worth a query of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +76,6 @@ class FlowSet:
     _sharing: Lock = field(default_factory=Lock, init=False)
     _shared: tuple[int, dict[str, list[SharedPart]]] = field(default=(-1, {}), init=False)
     """By view the parts that others have as well, and for which flows that holds."""
-    _filters: tuple[int, dict[str, tuple[str, ...]]] = field(default=(-1, {}), init=False)
-    """By table the conditions above its scans, and for which flows that holds."""
 
     def __iter__(self) -> Iterator[RunningFlow]:
         return iter(self._flows.values())
@@ -289,20 +284,6 @@ class FlowSet:
                         found.setdefault(name, []).append(part)
                 self._shared = (changes, found)
             return self._shared[1].get(view, [])
-
-    def filters_of(self, table: str) -> Sequence[str]:
-        """The distinct conditions that views have directly above their scans of a table, if there are enough to evaluate them together."""
-        with self._sharing:
-            changes = self.changes
-            if self._filters[0] != changes:
-                found: dict[str, dict[str, None]] = {}
-                for stage in self.stages():
-                    if isinstance(stage, ViewStage):
-                        for scan, predicate in scan_filters(stage.graph.root).items():
-                            found.setdefault(scan.table, {})[predicate] = None
-                enough = {name: tuple(each) for name, each in found.items() if len(each) >= FILTERS_TOGETHER}
-                self._filters = (changes, enough)
-            return self._filters[1].get(table, ())
 
     def demands(self) -> list[Demand]:
         """What flows look up, one demand per table and columns."""

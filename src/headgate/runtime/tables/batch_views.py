@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from threading import Lock
 
 import pyarrow as pa
@@ -131,15 +130,12 @@ class BatchViews:
 class SharedChanges:
     """A table's changes in (after, upto], for the batches that are open at the same time; read when first asked for."""
 
-    def __init__(
-        self, views: Views, table: StoredTable, after: JobId, upto: JobId, filters: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, views: Views, table: StoredTable, after: JobId, upto: JobId) -> None:
         self.batches = 0
         """How many have them."""
         self._views = views
         self._lock = Lock()
         self._found = table.changes(after, upto)
-        self._filters = filters
         self._spec = table.spec
         self._most_rows = table.main.limits.driver_rows
         self._read: TableChanges | None = None
@@ -147,7 +143,7 @@ class SharedChanges:
     def read(self) -> TableChanges | None:
         with self._lock:
             if self._read is None and self._found is not None and self._found.rows:
-                self._read = TableChanges(self._spec, self._found.read(self._most_rows), self._views, self._filters)
+                self._read = TableChanges(self._spec, self._found.read(self._most_rows), self._views)
             return self._read
 
     def close(self) -> None:
@@ -162,8 +158,6 @@ class KeptViews:
         self._changes: dict[tuple[int, StoredTable, JobId, JobId], SharedChanges] = {}
         self._kept: dict[tuple[int, StoredTable], tuple[JobId, Views, str]] = {}
         self._retired: list[Views] = []
-        self.filters: Callable[[str], Sequence[str]] = lambda table: ()
-        """By table the conditions that several flows have on its rows."""
         self._batches = 0
         self._lock = Lock()
 
@@ -187,7 +181,7 @@ class KeptViews:
         place = (id(views.session), table, after, upto)
         with self._lock:
             if place not in self._changes:
-                self._changes[place] = SharedChanges(views.another(), table, after, upto, self.filters(table.name))
+                self._changes[place] = SharedChanges(views.another(), table, after, upto)
             shared = self._changes[place]
             shared.batches += 1
             return shared

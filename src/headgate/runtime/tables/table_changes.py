@@ -5,15 +5,10 @@ Spans are worth it only where a row comes and goes within the batch. Each view i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from threading import Lock
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from headgate.dataflow.relation import UNTIL
@@ -23,16 +18,10 @@ from headgate.warehouse.changes import ChangeSet, conform
 from headgate.warehouse.codes import code, member
 from headgate.warehouse.spec import TableSpec
 
-_ROW = "__row"
-
 
 class TableChanges:
-    def __init__(self, spec: TableSpec, rows: pa.Table, views: Views, filters: Sequence[str] = ()) -> None:
-        """`filters` are conditions that several flows have on the table's rows: they are evaluated together."""
+    def __init__(self, spec: TableSpec, rows: pa.Table, views: Views) -> None:
         self.spec = spec
-        self._filters = filters
-        self._evaluating = Lock()
-        self._passing: dict[str, pa.Table] | None = None
         self.rows = rows
         self._views = views
         self._view = LazyView(lambda: views.of_rows(rows, spec.change_schema))
@@ -54,30 +43,6 @@ class TableChanges:
     def _enter_spans(self) -> str:
         assert self.spans is not None
         return self._views.of_rows(self.spans, StructType([*self.spec.change_schema.fields]).add(UNTIL, "long"))
-
-    def passing(self, condition: str) -> pa.Table:
-        """The rows for which the condition is true, at least."""
-        if condition not in self._filters:
-            return self.rows
-        with self._evaluating:
-            if self._passing is None:
-                self._passing = self._evaluated()
-        return self._passing.get(condition, self.rows)
-
-    def _evaluated(self) -> dict[str, pa.Table]:
-        """By condition the rows that pass; nothing if one of them fails: then each flow meets its own."""
-        rows = self.rows.append_column(_ROW, pa.array(range(self.rows.num_rows), pa.int64()))
-        view = self._views.of_rows(rows, StructType([*self.spec.change_schema.fields]).add(_ROW, "long"))
-        flags = ", ".join(f"{condition} AS f{place}" for place, condition in enumerate(self._filters))
-        try:
-            found, _ = self._views.collect(f"SELECT {_ROW}, {flags} FROM {view}")
-        except (PySparkException, Py4JError):
-            return {}
-        places = found.column(_ROW)
-        return {
-            condition: self.rows.take(places.filter(pc.fill_null(found.column(f"f{place}"), False)))
-            for place, condition in enumerate(self._filters)
-        }
 
     def untouched(self, rows: pa.Table) -> pa.Table:
         """Those of the table's rows from before the batch that it does not touch."""
