@@ -37,19 +37,14 @@ def local_frame(session: SparkSession, rows: pa.Table, schema: StructType) -> Da
         return session.createDataFrame(rows, schema)
     # What createDataFrame ends in, without its look-ups of settings and of Java's classes: 12 calls of Java for 2 that do something.
     java = _java_calls(session)
-    typed = typed_rows(rows, schema)
+    wanted = to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
+    typed = _check_arrow_table_timestamps_localize(rows, schema, True, "UTC").cast(wanted)
     batches = session.sparkContext._serialize_to_jvm(
         typed.to_batches(max_chunksize=typed.num_rows), ArrowStreamSerializer(), java.read, lambda: None
     )
     frame = DataFrame(java.frame(batches, schema.json(), session._jsparkSession), session)
     frame._schema = schema
     return frame
-
-
-def typed_rows(rows: pa.Table, schema: StructType) -> pa.Table:
-    """The rows as Spark wants them to take the schema's types, by position."""
-    wanted = to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
-    return _check_arrow_table_timestamps_localize(rows, schema, True, "UTC").cast(wanted)
 
 
 class _JavaCalls(NamedTuple):

@@ -42,8 +42,8 @@ class Collector:
     def __init__(self, session: SparkSession, planning: SparkSession) -> None:
         """Queries are read as text in `session`; `planning` has no other use than keeping plans."""
         self.session = session
+        self.rows = EnteredRows(session)
         self._plans = KeptPlans(planning)
-        self.rows = EnteredRows(session, self._plans.forget)
         self._lock = threading.Lock()
         self._waiting: deque[_WaitingQuery] = deque()
         self._at_work = 0

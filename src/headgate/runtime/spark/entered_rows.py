@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import cached_property
 
 import pyarrow as pa
+from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -69,49 +70,46 @@ def drop_view(session: SparkSession, name: str) -> None:
 class Entered:
     """Named rows; may be used by many threads."""
 
-    def __init__(self, name: str, rows: pa.Table, schema: StructType) -> None:
-        self.name = name
+    def __init__(self, rows: pa.Table, schema: StructType) -> None:
         self.rows = rows
         self.schema = schema
         self._lock = threading.Lock()
+        self._rdd: JavaObject | None = None
         self._is_view = False
-        self.is_entered = False
 
     @cached_property
     def columns(self) -> str:
         return self.schema.json()
 
-    def enter(self, make: Callable[[str, pa.Table, StructType], None]) -> None:
+    def rdd(self, make: Callable[[pa.Table, StructType], JavaObject]) -> JavaObject:
         with self._lock:
-            if not self.is_entered:
-                make(self.name, self.rows, self.schema)
-                self.is_entered = True
+            if self._rdd is None:
+                self._rdd = make(self.rows, self.schema)
+            return self._rdd
 
-    def register(self, session: SparkSession) -> None:
+    def register(self, session: SparkSession, name: str) -> None:
         with self._lock:
             if not self._is_view:
-                as_view(session, self.rows, self.schema, self.name)
+                as_view(session, self.rows, self.schema, name)
                 self._is_view = True
 
-    def drop(self, session: SparkSession) -> None:
+    def drop(self, session: SparkSession, name: str) -> None:
         with self._lock:
             if self._is_view:
                 with suppress(Py4JError, ConnectionError):  # its Spark may have been stopped since
-                    drop_view(session, self.name)
+                    drop_view(session, name)
 
 
 class EnteredRows:
     """All that is named in one session."""
 
-    def __init__(self, session: SparkSession, forget: Callable[[Sequence[str]], None]) -> None:
-        """`forget` lets rows go that were entered for kept plans."""
+    def __init__(self, session: SparkSession) -> None:
         self._session = session
-        self._forget = forget
         self._entered: dict[str, Entered] = {}
 
     def add(self, rows: pa.Table, schema: StructType) -> str:
         name = fresh_name()
-        self._entered[name] = Entered(name, rows, schema)
+        self._entered[name] = Entered(rows, schema)
         return name
 
     @property
@@ -122,18 +120,14 @@ class EnteredRows:
         return self._entered[name]
 
     def forget(self, names: Sequence[str]) -> None:
-        gone = [self._entered.pop(name) for name in names]
-        for each in gone:
-            each.drop(self._session)
-        if entered := [each.name for each in gone if each.is_entered]:
-            with suppress(Py4JError, ConnectionError):  # its Spark may have been stopped since
-                self._forget(entered)
+        for name in names:
+            self._entered.pop(name).drop(self._session, name)
 
     def register(self, text: str) -> None:
         """Makes views of all rows that the text names."""
         for name in named_in(text):
             if name in self._entered:
-                self._entered[name].register(self._session)
+                self._entered[name].register(self._session, name)
 
     def shape(self, text: str) -> tuple[Shape, list[Entered]] | None:
         """The query's shape and its rows; None if it reads something else than named rows."""

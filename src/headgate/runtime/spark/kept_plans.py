@@ -9,28 +9,24 @@ exchange, and the parts of several queries are computed one after the other by o
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
 from pyspark.serializers import NoOpSerializer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.util import _load_from_socket
 
 from headgate.runtime.spark.entered_rows import Entered, Shape, drop_view, fresh_name, place_names, renamed
 from headgate.runtime.spark.one_partition import without_exchanges
-from headgate.runtime.spark.threads import DaemonThreads
-from headgate.warehouse.local import empty_frame, typed_rows
+from headgate.warehouse.local import empty_frame, local_frame
 
 MOST_PLANS = 1_000
 MOST_ROWS = 50_000
@@ -42,8 +38,12 @@ _FORBIDDEN = ("Exchange", "Subquery", "InMemory")
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    number: int
+    plan: JavaObject
+    leaves: Sequence[tuple[JavaObject, int]]
+    """Each leaf of the plan, and the place of its rows in the text."""
     schema: StructType
+    frame: DataFrame
+    """Without rows, with the columns of the query."""
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
@@ -52,14 +52,11 @@ class PhysicalPlan:
 
 @dataclass(frozen=True)
 class ReadyQuery:
-    """A query that is ready to run: its plan, and the names of its rows."""
+    """A query that is ready to run."""
 
     kept: PhysicalPlan
-    names: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        return " ".join((str(self.kept.number), *self.names))
+    batches: JavaObject
+    """An RDD of Arrow batches."""
 
 
 class KeptPlans:
@@ -70,7 +67,6 @@ class KeptPlans:
         self._session = session
         self._lock = threading.Lock()
         self._plans: OrderedDict[Shape, PhysicalPlan | None] = OrderedDict()
-        self._numbers = itertools.count()
         self._java = _Java(session)
 
     def ready(self, shape: Shape, entered: Sequence[Entered]) -> ReadyQuery | None:
@@ -80,26 +76,26 @@ class KeptPlans:
         kept = self._find(shape, entered)
         if kept is None:
             return None
-        for each in entered:
-            self.enter(each)
-        return ReadyQuery(kept, tuple(each.name for each in entered))
+        self._java.activate()
+        leaves = {leaf: self._leaf(leaf, entered[place]) for leaf, place in kept.leaves}
+        plan = kept.plan.transformUp(self._java.scala_map(leaves))
+        return ReadyQuery(kept, kept.frame._jdf.toArrowBatchRdd(plan))
 
-    def enter(self, entered: Entered) -> None:
+    def enter(self, entered: Entered) -> JavaObject:
         """Brings rows into Spark before a plan needs them."""
-        entered.enter(self._enter)
-
-    def forget(self, names: Sequence[str]) -> None:
-        """Lets rows go that were entered."""
-        self._java.plans.forget(" ".join(names))
+        self._java.activate()
+        return entered.rdd(self._rdd)
 
     def collect(self, parts: Sequence[ReadyQuery]) -> list[pa.Table]:
         """The rows of each part, from one Spark job."""
-        self._java.set_properties()
-        port, _, secret = self._java.plans.collect("|".join(part.text for part in parts)).partition(" ")
-        # Without a secret, it is the path of a socket.
-        place: Any = (int(port), secret) if secret else (port, None)
+        java = self._java
+        java.set_properties()
+        rdds = [parts[0].batches]
+        for part in parts[1:]:
+            rdds += [java.separator, part.batches]
+        together = rdds[0] if len(rdds) == 1 else java.one_task(rdds)
         found: list[list[bytes]] = [[]]
-        with _load_from_socket(place, NoOpSerializer()) as stream:
+        with _load_from_socket(java.serve(together), NoOpSerializer()) as stream:
             for batch in stream:
                 if batch == _SEPARATOR:
                     found.append([])
@@ -113,29 +109,21 @@ class KeptPlans:
                 self._plans.move_to_end(shape)
                 return self._plans[shape]
         kept = self._planned(shape, entered)
-        gone: list[PhysicalPlan | None] = []
         with self._lock:
-            # Another thread may have planned it meanwhile.
-            gone.append(self._plans.pop(shape, None))
             self._plans[shape] = kept
             while len(self._plans) > MOST_PLANS:
-                gone.append(self._plans.popitem(last=False)[1])
-        for each in gone:
-            if each is not None:
-                self._java.plans.forgetPlan(each.number)
+                self._plans.popitem(last=False)
         return kept
 
     def _planned(self, shape: Shape, entered: Sequence[Entered]) -> PhysicalPlan | None:
         """The shape's plan over leaves without rows; None if it cannot be kept."""
-        if not all(each.schema.fields for each in entered):
-            return None
         names = [fresh_name() for _ in entered]
-        places: list[int] = []
+        places: dict[int, int] = {}
         self._java.activate()
         try:
             for place, (name, each) in enumerate(zip(names, entered, strict=True)):
                 rdd = self._java.empty_rdd()
-                places += [rdd.id(), place]
+                places[rdd.id()] = place
                 self._java.leaf(rdd, each.schema).createOrReplaceTempView(name)
             frame = self._session.sql(renamed(shape[0], place_names(len(names)), names))
             execution, schema = frame._jdf.queryExecution(), frame.schema
@@ -147,13 +135,15 @@ class KeptPlans:
                 drop_view(self._session, name)
         if not _can_be_kept(plan):
             return None
-        kept = PhysicalPlan(next(self._numbers), schema)
-        self._java.plans.keep(kept.number, plan, empty_frame(self._session, schema)._jdf, " ".join(map(str, places)))
-        return kept
+        leaves = [(leaf, places[leaf.rdd().id()]) for leaf in _leaves(plan) if _is_rows(leaf)]
+        return PhysicalPlan(plan, leaves, schema, empty_frame(self._session, schema))
 
-    def _enter(self, name: str, rows: pa.Table, schema: StructType) -> None:
-        batch = typed_rows(rows.combine_chunks(), schema).to_batches()[0]
-        self._java.plans.enter(name, batch.serialize().to_pybytes(), schema.json())
+    def _leaf(self, leaf: JavaObject, entered: Entered) -> JavaObject:
+        return self._java.scan(leaf.output(), entered.rdd(self._rdd))
+
+    def _rdd(self, rows: pa.Table, schema: StructType) -> JavaObject:
+        relation = local_frame(self._session, rows, schema)._jdf.queryExecution().analyzed()
+        return self._java.local_scan(relation.output(), relation.data())
 
 
 class _Java:
@@ -162,30 +152,35 @@ class _Java:
     def __init__(self, session: SparkSession) -> None:
         jvm: Any = session._jvm
         self._session = session._jsparkSession
+        self._context = session.sparkContext._jsc.sc()
         execution, catalyst = jvm.org.apache.spark.sql.execution, jvm.org.apache.spark.sql.catalyst
         self._none = _object(jvm.scala, "None$")
         self._nil = _object(jvm.scala.collection.immutable, "Nil$")
         self._single = _object(catalyst.plans.physical, "SinglePartition$")
         self._relation = _object(execution, "LogicalRDD$")
         self._dataset = _object(jvm.org.apache.spark.sql.classic, "Dataset$")
+        self._scan = execution.RDDScanExec
+        self._local_scan = execution.LocalTableScanExec
+        self._union = jvm.org.apache.spark.rdd.UnionRDD
         self._activate = jvm.org.apache.spark.sql.SparkSession.setActiveSession
-        self._list = jvm.java.util.ArrayList
+        self._map, self._list = jvm.java.util.HashMap, jvm.java.util.ArrayList
+        self._to_map, self._to_seq = jvm.PythonUtils.toScalaMap, jvm.PythonUtils.toSeq
         self._some = jvm.scala.Some
         self._spark = session
         self._active = threading.local()
+        self.serve = jvm.PythonRDD.collectAndServe
         self.current_like = catalyst.trees.TreePattern.CURRENT_LIKE()
+        separators = self._list()
+        separators.add(_SEPARATOR)
         self._parallelize = session.sparkContext._jsc.parallelize
-        # To compile takes about as long as opening a session: whoever opens a warehouse does not wait for it.
-        self._begun = _COMPILING.submit(lambda: _begun(session))
-
-    @property
-    def plans(self) -> JavaObject:
-        """The half that runs in Java."""
-        return self._begun.result()
+        self.separator = self._parallelize(separators, 1).rdd()
+        self._tag = self.separator.elementClassTag()
 
     def activate(self) -> None:
         """Plans take their settings from the session that is active in the thread in which they are made."""
-        self._activate(self._session)
+        if not getattr(self._active, "is_set", False):
+            self._activate(self._session)
+            self._active.is_set = True
 
     def set_properties(self) -> None:
         """Tasks take the session's settings from the thread that starts them."""
@@ -208,28 +203,34 @@ class _Java:
         relation = self._relation.apply(*given, self._session, small, self._none, checkpointed)
         return self._dataset.ofRows(self._session, relation)
 
+    def scan(self, output: JavaObject, rdd: JavaObject) -> JavaObject:
+        return self._scan(output, rdd, "rows", self._single, self._nil, self._none)
 
-_classes: WeakKeyDictionary[object, JavaObject] = WeakKeyDictionary()
-_compiling = threading.Lock()
-_COMPILING = DaemonThreads("spark-compile")
+    def local_scan(self, output: JavaObject, rows: JavaObject) -> JavaObject:
+        return self._local_scan(output, rows, self._none, False).execute()
 
+    def scala_map(self, found: dict[JavaObject, JavaObject]) -> JavaObject:
+        java = self._map()
+        for key, value in found.items():
+            java.put(key, value)
+        return self._to_map(java)
 
-def _begun(session: SparkSession) -> JavaObject:
-    """The half of a session's plans that runs in Java; its class is compiled there, once: Py4J knows classes by their names."""
-    jvm: Any = session._jvm
-    with _compiling:
-        if jvm not in _classes:
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-            compiler.cook(files("headgate.runtime.spark").joinpath("KeptPlans.java").read_text("utf-8"))
-            _classes[jvm] = compiler.getClassLoader().loadClass("headgate.KeptPlans")
-        found = _classes[jvm].newInstance()
-    found.begin(session._jsparkSession, _SEPARATOR)
-    return found
+    def one_task(self, rdds: Sequence[JavaObject]) -> JavaObject:
+        union = self._union(self._context, self._to_seq(list(rdds)), self._tag)
+        return union.coalesce(1, False, self._none, None)
 
 
 def _object(package: Any, name: str) -> Any:
     return getattr(getattr(package, name), "MODULE$")
+
+
+def _leaves(plan: JavaObject) -> list[JavaObject]:
+    found = plan.collectLeaves()
+    return [found.apply(place) for place in range(found.size())]
+
+
+def _is_rows(leaf: JavaObject) -> bool:
+    return str(leaf.getClass().getSimpleName()) == "RDDScanExec"
 
 
 def _can_be_kept(plan: JavaObject) -> bool:
