@@ -12,7 +12,7 @@ from headgate.scaling.executors import ExecutorsObservation, executors, pool_siz
 from headgate.scaling.policies.buffer import BufferFill, BufferObservation, buffer, spills
 from headgate.scaling.policies.extract import ExtractObservation, SourceReading, extract
 from headgate.scaling.policies.switch import SwitchObservation, switch
-from headgate.scaling.policies.timed import TimedObservation, load, query
+from headgate.scaling.policies.timed import LOAD_BYTES, TimedObservation, load, loads, query
 from headgate.scaling.policies.transform import TransformObservation, transform
 from headgate.scaling.sizing import Decision, Sizing
 
@@ -33,6 +33,8 @@ THREE = Sizing(3, 8, changed_at=ago(1000))
 LONG_LOW = Sizing(3, 8, changed_at=ago(1000), low_since=ago(30))
 SHORTLY_LOW = Sizing(3, 8, changed_at=ago(1000), low_since=ago(29))
 JUST_CHANGED = Sizing(3, 8, changed_at=ago(2))
+TWO_TOO_FEW = Sizing(3, 8, changed_at=ago(1000), low_since=ago(479), too_many=300)
+TWO_TRIED_AGAIN = Sizing(3, 8, changed_at=ago(1000), low_since=ago(480), too_many=300)
 SHRUNK_LATELY = Sizing(3, 8, changed_at=ago(20), low_since=ago(100))
 FULL = Sizing(8, 8, changed_at=ago(1000))
 ONE = Sizing(1, 8, changed_at=ago(1000), low_since=ago(100))
@@ -56,8 +58,8 @@ def reading(seconds: float, source: str = "shop", readers: int = 1, is_single: b
     return SourceReading(source, timedelta(seconds=seconds), readers, is_single)
 
 
-def transformed(sizing: Sizing, **queues: float) -> Decision:
-    return transform(SETTINGS, TransformObservation(sizing, queues), NOW)
+def transformed(sizing: Sizing, rate: float = 0.0, /, **queues: float) -> Decision:
+    return transform(SETTINGS, TransformObservation(sizing, queues, rate), NOW)
 
 
 def buffered(sizing: Sizing, *fills: BufferFill, asked: bool = False) -> Decision:
@@ -70,6 +72,10 @@ def switched(sizing: Sizing, rate: float) -> Decision:
 
 def loaded(sizing: Sizing, *seconds: float) -> Decision:
     return load(SETTINGS, TimedObservation(sizing, lasting(*seconds)), NOW)
+
+
+def fold_of(seconds: float, size: int) -> list[float]:
+    return [each.total_seconds() for each in loads(timedelta(seconds=seconds), size)]
 
 
 def asked(sizing: Sizing, *seconds: float) -> Decision:
@@ -124,6 +130,9 @@ CASES = [
     Case("two queues under half, one near", transformed(LONG_LOW, a=0.2, b=0.2, c=0.48), 0, "of c, is 48% full"),
     Case("one queue of two under half", transformed(LONG_LOW, a=0.2, b=0.3), 0, "of b, is 30% full"),
     Case("the only queue under half", transformed(LONG_LOW, a=0.2), -1, "1 of 1 queues", is_low=True),
+    Case("two were too few at this rate", transformed(TWO_TOO_FEW, 600, a=0), 0, "after 8m of that", is_low=True),
+    Case("two were too few, at another rate", transformed(TWO_TOO_FEW, 440, a=0), -1, "for 30s", is_low=True),
+    Case("two were too few, long ago", transformed(TWO_TRIED_AGAIN, 600, a=0), -1, "for 8m", is_low=True),
     Case("no source", transformed(LONG_LOW), 0, "no source"),
     Case("transform at its maximum", transformed(FULL, a=0.9), 0, "maximum of 8", is_limiting=True),
     Case("memory fills although it spills", buffered(THREE, BufferFill(1.0, 0.2, True)), 1, "memory is full"),
@@ -137,6 +146,25 @@ CASES = [
         "user asked",
     ),
     Case(
+        "on request, memory and disk each by itself",
+        buffered(THREE, BufferFill(0.6, 0.3), BufferFill(0.3, 0.3), asked=True),
+        -1,
+        "user asked",
+    ),
+    Case(
+        "on request, but memory would be full",
+        buffered(THREE, BufferFill(0.6, 0.1), BufferFill(0.4, 0.1), asked=True),
+        0,
+        "no buffer has room",
+    ),
+    Case(
+        "on request, if any two fit",
+        buffered(THREE, BufferFill(0, 0.7), BufferFill(0, 0.5), BufferFill(0, 0.3), asked=True),
+        -1,
+        "user asked",
+    ),
+    Case("on request, the only one", buffered(ONE, BufferFill(0, 0), asked=True), 0, "no buffer has room"),
+    Case(
         "on request, but it does not fit",
         buffered(THREE, BufferFill(0.1, 0.5), BufferFill(0, 0.4), asked=True),
         0,
@@ -149,11 +177,16 @@ CASES = [
     Case("two would do, not yet for long", switched(SHORTLY_LOW, 1_000), 0, "after 30s", is_low=True),
     Case("the cutter is one", switched(Sizing(1, 1), 600_000), 0, "maximum of 1", is_limiting=True),
     Case(
-        "folds take too long", loaded(THREE, 0.9, 1.3), 1, "the last 2 folds took 1.1 s on average, their limit is 1 s"
+        "loads take too long", loaded(THREE, 0.9, 1.3), 1, "the last 2 loads took 1.1 s on average, their limit is 1 s"
     ),
-    Case("one slow fold of many", loaded(THREE, 0.5, 0.5, 1.3), 0, "took 0.767 s"),
-    Case("folds are quick", loaded(LONG_LOW, 0.3, 0.3), -1, "for 30s", is_low=True),
-    Case("no folds", loaded(LONG_LOW), -1, "no folds", is_low=True),
+    Case("one slow load of many", loaded(THREE, 0.5, 0.5, 1.3), 0, "took 0.767 s"),
+    Case(
+        "a fold of 1 GB is ten loads", loaded(THREE, *fold_of(9.0, 10 * LOAD_BYTES)), 0, "the last 10 loads took 0.9 s"
+    ),
+    Case("ten loads that take too long", loaded(THREE, *fold_of(12.0, 10 * LOAD_BYTES)), 1, "their limit is 1 s"),
+    Case("a fold of 100 MB is one load", loaded(THREE, *fold_of(2.0, LOAD_BYTES)), 3, "the last 1 loads took 2 s"),
+    Case("loads are quick", loaded(LONG_LOW, 0.3, 0.3), -1, "for 30s", is_low=True),
+    Case("no loads", loaded(LONG_LOW), -1, "no loads", is_low=True),
     Case("queries take too long", asked(THREE, 50, 80), 1, "their limit is 60 s"),
     Case("queries within their limit", asked(THREE, 50, 60), 0, "on average"),
     Case("queries are quick", asked(LONG_LOW, 1, 2), -1, "for 30s", is_low=True),
@@ -194,3 +227,14 @@ def test_a_part_begins_to_count_when_it_first_has_little_to_do() -> None:
     assert sizing.after(Decision(0, ""), NOW).low_since is None
     shrunk = sizing.after(Decision(-1, "", is_low=True), NOW)
     assert (shrunk.size, shrunk.low_since, shrunk.changed_at) == (2, None, NOW)
+
+
+def test_a_part_remembers_the_rate_at_which_it_was_too_small() -> None:
+    more, fewer = Decision(1, "", rate=600), Decision(-1, "", is_low=True)
+    sizing = Sizing(2, 8).after(more, NOW)
+    assert sizing.too_many == 300
+    # Growing on is for what has gathered, and says nothing about the rate.
+    assert sizing.after(more, NOW).too_many == 300
+    assert sizing.after(fewer, NOW).after(more, NOW).too_many == 300
+    assert sizing.after(fewer, NOW).after(fewer, NOW).after(more, NOW).too_many == 600
+    assert Sizing(2, 8).after(Decision(1, ""), NOW).too_many is None

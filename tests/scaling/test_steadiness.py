@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from headgate.scaling.policies.extract import ExtractObservation, SourceReading,
 from headgate.scaling.policies.switch import SwitchObservation, switch
 from headgate.scaling.policies.timed import TimedObservation, load, query
 from headgate.scaling.policies.transform import TransformObservation, transform
-from headgate.scaling.sizing import GROWTH_SHARE, Decision, Sizing
+from headgate.scaling.sizing import GROWTH_SHARE, PATIENCE, Decision, Sizing
 
 BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
 SETTINGS = ScalingSettings()
@@ -115,6 +116,22 @@ def test_under_a_steady_load_with_noise_no_size_goes_one_way_and_then_the_other(
 ) -> None:
     found = changes(STEADY[name], size, [(work * (1 + each), 5.0) for each in noise])
     assert len({change > 0 for _, change, _ in found}) <= 1, found
+
+
+@given(work=st.floats(0.05, MOST * 0.85), chance=st.integers(0, 2**32).map(Random))
+def test_a_queue_under_a_steady_load_with_noise_makes_its_part_try_fewer_rarely(work: float, chance: Random) -> None:
+    """An empty queue does not tell whether fewer would do: it is tried once, and again after a long time."""
+    sizing, now, queue, last, reversals = Sizing(1, MOST), BEGAN, 0.0, 0, 0
+    for _ in range(720):
+        now += timedelta(seconds=5)
+        rate = work * chance.uniform(0.9, 1.1)
+        queue = min(1.0, max(0.0, queue + 0.1 * (rate - sizing.size)))
+        decision = transform(SETTINGS, TransformObservation(sizing, {"shop": queue}, rate), now)
+        sizing = sizing.after(decision, now)
+        assert 1 <= sizing.size <= MOST
+        reversals += decision.change > 0 > last
+        last = decision.change or last
+    assert reversals <= 1 + (now - BEGAN) / (PATIENCE * HOLD)
 
 
 @pytest.mark.parametrize("name", STEADY)

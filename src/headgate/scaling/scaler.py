@@ -169,7 +169,7 @@ class Scaler:
             case "extract":
                 return extract(settings, ExtractObservation(sizing, observation.readings), now)
             case "transform":
-                return transform(settings, TransformObservation(sizing, observation.queues), now)
+                return transform(settings, TransformObservation(sizing, observation.queues, observation.rate), now)
             case "buffer":
                 return buffer(settings, BufferObservation(sizing, observation.buffers), now)
             case "switch":

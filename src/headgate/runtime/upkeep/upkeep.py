@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -30,6 +31,7 @@ from headgate.runtime.tables.journal import Entries, Journal
 from headgate.runtime.tables.records import ARRANGEMENT, GAPS, ArrangementRecord
 from headgate.runtime.tables.stored import StoredTable
 from headgate.runtime.tables.tables import Tables, arrangement_path
+from headgate.scaling.policies.timed import loads
 from headgate.warehouse.versioned import VersionedTable
 
 _FOLDED_AT_ONCE = 4
@@ -184,10 +186,10 @@ class Upkeep:
         with self._lock:
             self._executor.exclude_failed_ranges()
             durable = self._durable_jobs()
-            began, has_work = time.monotonic(), self.unmaterialized_bytes > 0
+            began, size = time.monotonic(), self.unmaterialized_bytes
             self._checkpoint(durable, give_way=give_way)
-            if has_work:
-                self.folds.add(time.monotonic() - began)
+            for took in loads(timedelta(seconds=time.monotonic() - began), size) if size else ():
+                self.folds.add(took.total_seconds())
             self._trim()
             self._flows.delete_former(self._retained)
             for _, table in tables.physical():

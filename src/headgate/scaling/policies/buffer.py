@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import combinations
 
 from headgate.config.scaling import ScalingSettings
 from headgate.scaling.sizing import Decision, Sizing, grow, stay
@@ -59,5 +60,6 @@ def _decided(settings: ScalingSettings, observation: BufferObservation, now: dat
 
 
 def _one_fits_elsewhere(buffers: Sequence[BufferFill], limit: float) -> bool:
-    held = sorted(fill.memory + fill.disk for fill in buffers)
-    return len(held) > 1 and held[0] + held[1] <= limit
+    return any(
+        one.memory + other.memory < 1 and one.disk + other.disk <= limit for one, other in combinations(buffers, 2)
+    )

@@ -2,6 +2,8 @@
 
 out   the average is longer than the limit
 in    it is less than half of the limit, less the margin
+
+A load has at most 100 MB: a fold of more counts as several, so that its size alone makes nothing grow.
 """
 
 from __future__ import annotations
@@ -9,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import ceil
 
 from headgate.config.scaling import ScalingSettings, TimeScaling
 from headgate.scaling.sizing import ZERO, Decision, Sizing, grow, seconds, shrink, stay
+
+LOAD_BYTES = 100_000_000
+"""The most that one load has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +27,15 @@ class TimedObservation:
     """The latest that ended since the part's last change."""
 
 
+def loads(took: timedelta, size: int) -> list[timedelta]:
+    """What a fold of so many bytes took, as loads that shared its time."""
+    count = max(1, ceil(size / LOAD_BYTES))
+    return [took / count] * count
+
+
 def load(settings: ScalingSettings, observation: TimedObservation, now: datetime) -> Decision:
-    """Folds, of at most 100 MB each."""
-    return _timed("folds", settings, settings.load, observation, now).at(_load(settings.load, observation))
+    """Loads, of at most 100 MB each."""
+    return _timed("loads", settings, settings.load, observation, now).at(_load(settings.load, observation))
 
 
 def query(settings: ScalingSettings, observation: TimedObservation, now: datetime) -> Decision:

@@ -1,7 +1,7 @@
 """Transform: tasks that bring tables to a job.
 
 out   what a source has waiting passes its share of limits.stream_bytes
-in    two queues, or the only one, are under half of that share, and none is near it
+in    two queues, or the only one, are under half of that share, and none is near it; later, if so few were too few at this rate
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ class TransformObservation:
     sizing: Sizing
     queues: Mapping[str, float]
     """By source, or by task, the share of its queue that is filled."""
+    rate: float = 0.0
+    """Rows a second that go into jobs."""
 
 
 def transform(settings: ScalingSettings, observation: TransformObservation, now: datetime) -> Decision:
@@ -36,8 +38,9 @@ def _decided(settings: ScalingSettings, observation: TransformObservation, now: 
     name, fullest = max(queues.items(), key=lambda item: item[1])
     if fullest > limit:
         why = f"the queue of {name} is {fullest:.0%} full, its limit is {limit:.0%}"
-        return grow(sizing, settings.hold, now, fullest / limit, why)
+        return grow(sizing, settings.hold, now, fullest / limit, why, rate=observation.rate)
     low = sum(filled < limit / 2 for filled in queues.values())
     if low >= min(2, len(queues)) and fullest <= _NEAR * limit:
-        return shrink(sizing, settings.hold, now, f"{low} of {len(queues)} queues are under {limit / 2:.0%}")
+        why = f"{low} of {len(queues)} queues are under {limit / 2:.0%}"
+        return shrink(sizing, settings.hold, now, why, rate=observation.rate)
     return stay(f"the fullest queue, of {name}, is {fullest:.0%} full")
