@@ -1,8 +1,9 @@
 """The simulator: the scaler over a warehouse whose work takes what was measured on a real one.
 
-Every step of the simulated time some rows come, each part works on its rows with the tasks that it has, and the scaler is asked
-with what that took. Work of all pools shares the slots of the executors that are there; one that was asked for is there after the
-time that an executor takes to start, and those kept ready are there at once.
+Rows come in commits; a batch takes all rows that wait when it begins, with the tasks that there are then, and they wait until it
+ends, as in a warehouse, where its job counts then. The scaler is asked at every tick with what the parts took. Parts that have work
+share the slots of the executors that are there; one that was asked for is there after the time that an executor takes to start, and
+those kept ready are there at once.
 
     rows ──► extract ──► queue ──► transform ──► load
 """
@@ -21,6 +22,9 @@ from headgate.scaling.scaler import Observation, Scaler, SizeChange, Sized
 from headgate.scaling.sizing import PARTS, Part, Sizing
 
 BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
+TICK_SECONDS = 1.0
+"""As often as the scaler of a warehouse is asked."""
+COMMITS_A_SECOND = 5
 _NOTHING = 1e-9
 
 
@@ -36,6 +40,10 @@ class Costs:
     row_bytes: int = 100
     start_seconds: float = 5.0
     """Until an executor that was asked for can work."""
+    driver_seconds: float = 0.0
+    """Of a row of a batch in the driver, however many tasks there are."""
+    first_seconds: float = 0.0
+    """What the first batch of a fresh process takes beyond that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +64,11 @@ class SimulatedMoment:
     rate: float
     extract_s: float
     transform_s: float
+    """From the commit of a row until its batch ended: the longest of the batches that ended, or of the one under way."""
     load_s: float
     query_s: float
+    lag_s: float
+    """How long the oldest row that is in no table yet has waited."""
     queue_rows: float
     executors: int
     sizes: dict[Sized, int]
@@ -73,8 +84,10 @@ class SimulatedMoment:
 class _RunningBatch:
     """A batch under way."""
 
-    began: float
     rows: float
+    oldest: float
+    """When its first row was committed."""
+    tasks: float
     fixed_left: float
     """Seconds that it takes however many tasks it has."""
     work_left: float
@@ -116,85 +129,113 @@ class Simulation:
     slots: int = 1
     queue_bytes: int = 4 << 30
     """limits.stream_bytes"""
-    queue_rows: float = 0.0
 
     _batch: _RunningBatch | None = None
+    _waiting: float = 0.0
+    """Rows that no batch has taken."""
+    _oldest: float = 0.0
+    """When the first of them was committed."""
+    _first_seconds: float = 0.0
+    _unloaded: float = 0.0
+    """Rows that were transformed since the last load."""
+    _loaded_at: float = 0.0
+    _load_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.scaler = Scaler(self.settings, self.slots)
         self._supply = SimulatedExecutors(self.slots, self.costs.start_seconds, self.scaler.sizes["executors"])
+        self._first_seconds = self.costs.first_seconds
+
+    @property
+    def queue_rows(self) -> float:
+        """Rows that are in no table yet."""
+        return self._waiting + (0.0 if self._batch is None else self._batch.rows)
 
     def run(
         self,
         rate: Callable[[float], float],
         seconds: float,
         sessions: Callable[[float], int] = lambda at: 0,
-        period: float | None = None,
+        tick: float = TICK_SECONDS,
     ) -> Iterator[SimulatedMoment]:
-        """Every period, by default that of extraction, until the time is over."""
-        period = self.settings.extract.period.total_seconds() if period is None else period
-        at = 0.0
-        while at < seconds:
-            at += period
-            yield self._step(at, period, rate(at), sessions(at))
+        """Tick by tick until the time is over."""
+        for number in range(1, round(seconds / tick) + 1):
+            at = number * tick
+            yield self._step(at - tick, at, rate(at), sessions(at))
 
-    def _step(self, at: float, period: float, rate: float, sessions: int) -> SimulatedMoment:
-        self._supply.at = at
-        there = self._supply.running
-        tasks = self._tasks(there * self.slots)
-        rows, costs = rate * period, self.costs
-        extract_s = _took(costs.extract, rows, tasks["extract"])
-        self.queue_rows += rows
-        done, transform_s = self._transform(at - period, period, tasks["transform"])
-        load_s = _took(costs.load, done, tasks["load"])
-        query_s = costs.query_seconds * max(1, sessions) / tasks["query"] if sessions else 0.0
+    def _step(self, began: float, at: float, rate: float, sessions: int) -> SimulatedMoment:
+        self._supply.at = began
+        there, period, costs = self._supply.running, self.settings.extract.period.total_seconds(), self.costs
+        tasks = self._tasks(there * self.slots, rate > 0 or self.queue_rows > 0, sessions > 0)
+        extract_s = _took(costs.extract, rate * period, tasks["extract"])
+        transform_s = self._transform(began, at, rate, tasks["transform"])
+        folds = []
+        if at - self._loaded_at >= period - _NOTHING:
+            self._load_s = _took(costs.load, self._unloaded, tasks["load"])
+            folds = [timedelta(seconds=self._load_s)]
+            self._loaded_at, self._unloaded = at, 0.0
+        query_s = costs.query_seconds * sessions / tasks["query"] if sessions else 0.0
         observation = Observation(
             readings=[SourceReading("source", timedelta(seconds=extract_s), self.scaler.sizes["extract"])],
             queues={"source": self.queue_rows * costs.row_bytes / self.queue_bytes},
             rate=rate,
-            folds=[timedelta(seconds=load_s)],
+            folds=folds,
             queries=[timedelta(seconds=query_s)] * sessions,
             executors=there,
             slots=self.slots,
         )
         changes = tuple(self.scaler.step(observation, BEGIN + timedelta(seconds=at)))
+        self._supply.at = at
         self._supply.want(self.scaler.sizes["executors"])
+        lag, load_s, sizes = self._lag(at), self._load_s, self.scaler.sizes
         return SimulatedMoment(
-            at, rate, extract_s, transform_s, load_s, query_s, self.queue_rows, there, self.scaler.sizes, changes
+            at, rate, extract_s, transform_s, load_s, query_s, lag, self.queue_rows, there, sizes, changes
         )
 
-    def _transform(self, at: float, period: float, tasks: float) -> tuple[float, float]:
-        """Works for a period on batches, one after the other; gives the rows of those that ended, and how long the latest has taken.
+    def _transform(self, began: float, end: float, rate: float, tasks: float) -> float:
+        """Takes the commits of a tick and works on batches, one after the other; gives how long a row took, at the longest."""
+        longest, count = 0.0, max(1, round((end - began) * COMMITS_A_SECOND))
+        for number in range(count):
+            at, until = (began + (end - began) * each / count for each in (number, number + 1))
+            if rate > 0:
+                self._oldest = self._oldest if self._waiting else at
+                self._waiting += rate * (end - began) / count
+            longest = max(longest, self._work(at, until, tasks))
+        return longest or self._lag(end)
 
-        A batch takes all rows that wait when it begins; they wait until it ends, as in a warehouse, where its job counts then.
-        """
-        fixed, each = self.costs.transform
-        done, took, end = 0.0, 0.0, at + period
+    def _work(self, at: float, end: float, tasks: float) -> float:
+        longest = 0.0
         while at < end:
             if self._batch is None:
-                if self.queue_rows == 0:
+                if self._waiting == 0:
                     break
-                self._batch = _RunningBatch(at, self.queue_rows, fixed, self.queue_rows * each)
+                rows, (fixed, each) = self._waiting, self.costs.transform
+                fixed += self._first_seconds + rows * self.costs.driver_seconds
+                self._batch = _RunningBatch(rows, self._oldest, tasks, fixed, rows * each)
+                self._waiting = self._first_seconds = 0.0
             batch = self._batch
             starting = min(end - at, batch.fixed_left)
-            working = min(end - at - starting, batch.work_left / tasks)
-            at, batch.fixed_left, batch.work_left = (
-                at + starting + working,
-                batch.fixed_left - starting,
-                batch.work_left - working * tasks,
-            )
-            took = at - batch.began
+            working = min(end - at - starting, batch.work_left / batch.tasks)
+            at += starting + working
+            batch.fixed_left -= starting
+            batch.work_left -= working * batch.tasks
             if batch.fixed_left > _NOTHING or batch.work_left > _NOTHING:
                 break
-            self.queue_rows = max(0.0, self.queue_rows - batch.rows)
-            done, self._batch = done + batch.rows, None
-        return done, took
+            self._unloaded += batch.rows
+            longest, self._batch = max(longest, at - batch.oldest), None
+        return longest
 
-    def _tasks(self, slots: int) -> dict[Part, float]:
-        """Tasks of each part that really work: slots are shared when all parts together may run more."""
+    def _lag(self, at: float) -> float:
+        if self._batch is not None:
+            return at - self._batch.oldest
+        return at - self._oldest if self._waiting else 0.0
+
+    def _tasks(self, slots: int, has_rows: bool, has_queries: bool) -> dict[Part, float]:
+        """Tasks of each part that really work: slots are shared when all parts that have work may run more together."""
         sizes: dict[Part, int] = {part: self.scaler.sizes[part] for part in PARTS}
-        wanted = sum(pool_sizes(sizes).values())
-        share = min(1.0, slots / wanted)
+        pools = pool_sizes(sizes)
+        wanted = (pools["extract"] + pools["maintenance"]) * has_rows + pools["query"] * has_queries
+        share = min(1.0, slots / max(1, wanted))
         return {part: size * share for part, size in sizes.items()}
 
 
