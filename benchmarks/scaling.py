@@ -46,7 +46,7 @@ from benchmarks.spark import spark_settings
 ROWS = {"tiny": (1_000, 10_000), "small": (20_000, 400_000), "full": (50_000, 2_000_000)}
 """Two sizes, between which the fixed part and the part per row are told apart."""
 ROUNDS = {"tiny": 1, "small": 3, "full": 5}
-QUEUES = {"queue of 50 MB": 0.5, "queue of 10 MB": 0.1}
+QUEUES = {"queue of 50 MB": 0.5, "queue of 25 MB": 0.25, "queue of 10 MB": 0.1}
 TARGETS = {"executor_seconds_vs_max": ("<=", 0.6)}
 
 
@@ -58,7 +58,9 @@ def main() -> None:
     twelve = {name: rising_and_falling(TWELVE_NODES, queue) for name, queue in QUEUES.items()}
     buffers = buffers_without_a_consumer()
     sessions = query_sessions(TWELVE_NODES.query_seconds)
-    draw_rates(OUTPUT / "scaling_rates.png", {name: each.moments for name, each in twelve.items()})
+    draw_rates(
+        OUTPUT / "scaling_rates.png", {name: twelve[name].moments for name in ("queue of 50 MB", "queue of 10 MB")}
+    )
     draw_rates(OUTPUT / "scaling_rates_measured.png", {"costs of this machine": course.moments})
     draw_buffers(OUTPUT / "scaling_buffers.png", buffers)
     draw_sessions(OUTPUT / "scaling_sessions.png", sessions)

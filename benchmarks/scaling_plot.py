@@ -9,6 +9,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
+from matplotlib.ticker import MaxNLocator
 
 from benchmarks.scaling_paper import Sessions
 from benchmarks.scaling_simulation import SimulatedMoment
@@ -30,12 +31,14 @@ def draw_rates(path: Path, courses: Mapping[str, Sequence[SimulatedMoment]]) -> 
         above.set_ylabel("seconds that a row takes")
         above.set_ylim(0, 1.05 * max(4.0, *(moment.total_s for moment in moments)))
         above.set_title(name, fontsize="medium")
-        above.legend(fontsize="small", loc="upper right")
+        above.legend(fontsize="small", loc="lower center")
         rates = above.twinx()
         rates.fill_between(minutes, [moment.rate / 1000 for moment in moments], color="#1f77b4", alpha=0.15)
         rates.set_ylabel("thousand rows a second (area)")
         for part, colour in COLOURS.items():
-            below.step(minutes, [moment.sizes[part] for moment in moments], color=colour, label=part)  # type: ignore[index]
+            sizes = [moment.sizes[part] for moment in moments]  # type: ignore[index]
+            below.step(minutes, sizes, color=colour, label=part, linestyle="--" if part == "load" else "-")
+        below.yaxis.set_major_locator(MaxNLocator(integer=True))
         below.set_xlabel("minutes")
         below.set_ylabel("size")
         below.legend(fontsize="small")
