@@ -1,1 +1,1 @@
-"""How large each part of a warehouse should be: pure policies, and a simulator that runs them."""
+"""How large each part of a warehouse should be: pure policies, and the scaler that asks them."""
