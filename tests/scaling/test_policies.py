@@ -33,8 +33,9 @@ THREE = Sizing(3, 8, changed_at=ago(1000))
 LONG_LOW = Sizing(3, 8, changed_at=ago(1000), low_since=ago(30))
 SHORTLY_LOW = Sizing(3, 8, changed_at=ago(1000), low_since=ago(29))
 JUST_CHANGED = Sizing(3, 8, changed_at=ago(2))
-TWO_TOO_FEW = Sizing(3, 8, changed_at=ago(1000), low_since=ago(479), too_many=300)
-TWO_TRIED_AGAIN = Sizing(3, 8, changed_at=ago(1000), low_since=ago(480), too_many=300)
+TWO_TOO_FEW = Sizing(3, 8, changed_at=ago(1000), low_since=ago(479), too_many=300, too_small=2)
+ONE_TOO_FEW = Sizing(3, 8, changed_at=ago(1000), low_since=ago(479), too_many=10, too_small=1)
+TWO_TRIED_AGAIN = Sizing(3, 8, changed_at=ago(1000), low_since=ago(480), too_many=300, too_small=2)
 SHRUNK_LATELY = Sizing(3, 8, changed_at=ago(20), low_since=ago(100))
 FULL = Sizing(8, 8, changed_at=ago(1000))
 ONE = Sizing(1, 8, changed_at=ago(1000), low_since=ago(100))
@@ -132,6 +133,7 @@ CASES = [
     Case("the only queue under half", transformed(LONG_LOW, a=0.2), -1, "1 of 1 queues", is_low=True),
     Case("two were too few at this rate", transformed(TWO_TOO_FEW, 600, a=0), 0, "after 8m of that", is_low=True),
     Case("two were too few, at another rate", transformed(TWO_TOO_FEW, 440, a=0), -1, "for 30s", is_low=True),
+    Case("one was too few, which says nothing of two", transformed(ONE_TOO_FEW, 600, a=0), -1, "for 30s", is_low=True),
     Case("two were too few, long ago", transformed(TWO_TRIED_AGAIN, 600, a=0), -1, "for 8m", is_low=True),
     Case("no source", transformed(LONG_LOW), 0, "no source"),
     Case("transform at its maximum", transformed(FULL, a=0.9), 0, "maximum of 8", is_limiting=True),
@@ -232,9 +234,9 @@ def test_a_part_begins_to_count_when_it_first_has_little_to_do() -> None:
 def test_a_part_remembers_the_rate_at_which_it_was_too_small() -> None:
     more, fewer = Decision(1, "", rate=600), Decision(-1, "", is_low=True)
     sizing = Sizing(2, 8).after(more, NOW)
-    assert sizing.too_many == 300
+    assert (sizing.too_many, sizing.too_small) == (300, 2)
     # Growing on is for what has gathered, and says nothing about the rate.
-    assert sizing.after(more, NOW).too_many == 300
+    assert sizing.after(more, NOW).too_small == 2
     assert sizing.after(fewer, NOW).after(more, NOW).too_many == 300
     assert sizing.after(fewer, NOW).after(fewer, NOW).after(more, NOW).too_many == 600
     assert Sizing(2, 8).after(Decision(1, ""), NOW).too_many is None

@@ -165,7 +165,7 @@ def test_the_paper_s_rates_are_kept_within_three_seconds(
     assert figures["most_executors"] <= executors
     assert moments[-1].executors <= moments[60].executors
     # It shrinks more slowly than it grew.
-    half = figures["most_executors"] / 2 + moments[0].executors / 2
+    half = (figures["most_executors"] + moments[-1].executors) / 2
     grown = next(moment for moment in moments if moment.executors >= half)
     shrunk = next(moment for moment in moments if moment.at > RAMP_SECONDS and moment.executors < half)
     assert shrunk.rate < grown.rate

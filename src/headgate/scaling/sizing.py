@@ -72,6 +72,8 @@ class Sizing:
     """Its size then."""
     too_many: float | None = None
     """Rows a second for each of it that were too many when it began to grow last; None if its trigger is no queue."""
+    too_small: int = 0
+    """Its size then. Of larger ones nothing is known."""
     has_shrunk: bool = False
     """Its last change was that it shrank."""
 
@@ -83,8 +85,9 @@ class Sizing:
                 return replace(changed, grew_at=None, has_shrunk=True)
             # When it grows on, that is for what has gathered meanwhile.
             begins = decision.rate > 0 and (self.has_shrunk or self.too_many is None)
-            too_many = decision.rate / self.size if begins else self.too_many
-            changed = replace(changed, has_shrunk=False, too_many=too_many)
+            changed = replace(changed, has_shrunk=False)
+            if begins:
+                changed = replace(changed, too_many=decision.rate / self.size, too_small=self.size)
             # It could not be told yet whether growing helps.
             if self.grew_at is not None and not self.has_grown_enough:
                 return changed
@@ -100,7 +103,8 @@ class Sizing:
 
     def would_be_short(self, rate: float) -> bool:
         """Whether one less would have about as many rows a second for each as were too many before."""
-        return self.too_many is not None and self.size > 1 and rate / (self.size - 1) > _SAME_RATE * self.too_many
+        fewer = self.size - 1
+        return self.too_many is not None and fewer <= self.too_small and rate > fewer * _SAME_RATE * self.too_many
 
 
 def grow(
