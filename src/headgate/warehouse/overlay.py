@@ -132,7 +132,8 @@ class Overlay:
         """The codes of what `slice` gives, which is in memory; each segment's are made once."""
         parts = []
         for segment in self.segments:
-            if segment.changes.upto > after and segment.changes.after < upto:
+            # A segment in files has no row of these jobs, or what `slice` gives would not be in memory.
+            if segment.in_memory and segment.changes.upto > after and segment.changes.after < upto:
                 start, end = np.searchsorted(job_array(segment.rows_in_memory), [after, upto], side="right")
                 parts.append(segment.code(columns).slice(int(start), int(end - start)))
         return pa.concat_arrays(parts)
