@@ -40,14 +40,14 @@ def test_a_foreign_name_is_refused_on_every_route(open_server: Server, path: str
     heard = get(open_server, path, Host=host)
     assert heard.status in (400, 403), heard
     if heard.status == 403:
-        assert heard.error["kind"] == "Refused" and heard.error["hint"]
+        assert heard.error["kind"] == "ForeignRequest" and heard.error["hint"]
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1", "file://"])
 def test_a_page_of_another_site_is_refused_on_every_route(open_server: Server, path: str, origin: str) -> None:
     heard = get(open_server, path, Origin=origin)
-    assert heard.status == 403 and heard.error["kind"] == "Refused"
+    assert heard.status == 403 and heard.error["kind"] == "ForeignRequest"
 
 
 def test_a_foreign_page_cannot_ask_a_query(open_server: Server) -> None:
