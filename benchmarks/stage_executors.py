@@ -18,22 +18,22 @@ class PlainWeights(Executor):
     """Plain MINIMUM COST: a stage's weight follows all of its own input, also what another stage of its zone blocks."""
 
     def _input(self, stage: Stage, reach: JobId) -> StageInput:
-        wanted = max(self._wanted[stage.name].values())
+        wanted = max(self._wanted.jobs[stage.name].values())
         return StageInput(stage.name, None, input_rows(stage, wanted, self._batches.chain, self._tables))
 
 
 class OneByOne(Executor):
     """One stage runs at a time, and no stage begins a job before all that are wanted have ended the one before."""
 
-    def _reach(self, stage: Stage) -> tuple[Ranges, JobId] | None:
-        found = super()._reach(stage)
+    def _reach(self, name: str, stage: Stage) -> tuple[Ranges, JobId] | None:
+        found = super()._reach(name, stage)
         if found is None or self._running:
             return None
         ranges, reach = found
         behind = [
             each.target.through
             for each in self._flows.stages()
-            if max(self._wanted.get(each.name, {}).values(), default=each.target.through) > each.target.through
+            if max(self._wanted.jobs.get(each.name, {}).values(), default=each.target.through) > each.target.through
         ]
         upto = JobId(min(reach, min(behind) + 1))
         return (ranges, upto) if upto > stage.target.through else None
