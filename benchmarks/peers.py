@@ -256,7 +256,7 @@ def _plain_copy(loaded: Loaded, folder: Path) -> list[str]:
 def lookup_figure(loaded: Loaded, folder: Path, rounds: int) -> float:
     """Lookups of scattered keys in the default layout over those in files of 8,000 rows."""
     stored = loaded.warehouse.replica("shop.lineitems").main
-    rows = stored.collected(stored.through)
+    rows = stored.collected(stored.through, most_rows=1 << 32)
     spec = TableSpec("lines", stored.spec.schema, stored.spec.key, stored.spec.sort)
     count = rows.num_rows
     rows = rows.append_column(JOB, pa.array(np.ones(count, np.int64)))
